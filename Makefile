@@ -1,0 +1,55 @@
+# Everything a newcomer needs: `make demo` and `make test` set up .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
+
+.PHONY: demo test lint check bench format docs clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
+	@echo "make test    the tests"
+	@echo "make lint    ruff and mypy --strict"
+	@echo "make check   lint and test, as CI runs them"
+	@echo "make bench   speed, measured as ratios"
+	@echo "make docs    the generated reference pages"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	@rm -rf demo
+	$(BIN)/fedsol compare quickstart --algorithm fedavg,fedsol --seeds 0,1,2 --out demo
+	@echo
+	@echo "Try next:"
+	@echo "  $(BIN)/fedsol run --set algorithm.rho=1.0 --set data.partition.alpha=0.5"
+	@echo "  $(BIN)/fedsol compare -a fedavg -a fedsol:perturb=all -a fedsol:strength=adaptive-column"
+	@echo "  $(BIN)/fedsol partition --out demo/partition    # who has which classes: demo/partition/partition.png"
+	@echo "  $(BIN)/fedsol list experiments                  # the paper's, ready to run"
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint test
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/step_cost.py
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m fedsol.reference docs/experiment.md
+
+clean:
+	rm -rf $(VENV) demo runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

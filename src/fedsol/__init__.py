@@ -1,0 +1,57 @@
+"""fedsol: federated learning for data that differs from client to client."""
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedsol.algorithms import register
+    from fedsol.algorithms.base import Algorithm
+    from fedsol.data.types import Augmentation, Dataset, Split
+    from fedsol.errors import FedsolError, InputError, RunError
+    from fedsol.experiment import Experiment
+    from fedsol.gradients import perturbation
+    from fedsol.runs import Run
+    from fedsol.training import Callback, RoundResult, train
+
+__version__ = metadata.version("fedsol")
+
+_HOMES = {
+    "Algorithm": "fedsol.algorithms.base",
+    "Augmentation": "fedsol.data.types",
+    "Callback": "fedsol.training",
+    "Dataset": "fedsol.data.types",
+    "Experiment": "fedsol.experiment",
+    "FedsolError": "fedsol.errors",
+    "InputError": "fedsol.errors",
+    "RoundResult": "fedsol.training",
+    "Run": "fedsol.runs",
+    "RunError": "fedsol.errors",
+    "Split": "fedsol.data.types",
+    "perturbation": "fedsol.gradients",
+    "register": "fedsol.algorithms",
+    "train": "fedsol.training",
+}
+
+__all__ = [
+    "Algorithm",
+    "Augmentation",
+    "Callback",
+    "Dataset",
+    "Experiment",
+    "FedsolError",
+    "InputError",
+    "RoundResult",
+    "Run",
+    "RunError",
+    "Split",
+    "perturbation",
+    "register",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used, so that `fedsol --help` need not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedsol' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,81 @@
+"""The registry of algorithms: one row each, and any class of a user's by `module:Class`."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ValidationError, create_model
+
+from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.fedavg import FedAvg
+from fedsol.algorithms.fedsol import FedSOL
+from fedsol.errors import InputError
+from fedsol.imports import import_object
+from fedsol.validation import Table, input_error, unknown_name
+
+DEFAULT = "fedsol"
+
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "fedavg": FedAvg,
+    "fedsol": FedSOL,
+}
+
+
+def register(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
+    """Class decorator that makes an algorithm known by a name in this process: `@fedsol.register("mine")`.
+
+    An experiment that runs in several processes names it `module:Class` instead, which each of them can import.
+    """
+
+    def add_row(algorithm: type[Algorithm]) -> type[Algorithm]:
+        if ALGORITHMS.setdefault(name, algorithm) is not algorithm:
+            raise InputError(f"register: {name!r} is the name of another algorithm already")
+        return algorithm
+
+    return add_row
+
+
+def find_algorithm(name: str) -> type[Algorithm]:
+    """The class of a registered name or of `module:Class`."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if ":" not in name:
+        raise unknown_name("algorithm.name", name, ALGORITHMS)
+    found = import_object(name, "algorithm.name")
+    if not (isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)):
+        raise InputError(f"algorithm.name: {name!r} is not a dataclass derived from fedsol.Algorithm")
+    return found
+
+
+def make_algorithm(table: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that an `[algorithm]` table describes."""
+    settings = dict(table)
+    cls = find_algorithm(settings.pop("name", DEFAULT))
+    hints = get_type_hints(cls, include_extras=True)
+    fields = {field.name: (hints[field.name], field.default) for field in dataclasses.fields(cls)}
+    checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]
+    try:
+        checked = checker(**settings).model_dump()
+        return cls(**checked)
+    except ValidationError as error:
+        raise input_error(error, "algorithm", {"algorithm": ["name", *fields]}) from error
+    except ValueError as error:
+        raise InputError(f"algorithm: {error}") from error
+
+
+def complete_table(table: Any) -> dict[str, Any]:
+    """An `[algorithm]` table (or an algorithm itself) with every setting spelled out and checked."""
+    if isinstance(table, Algorithm):
+        return {"name": name_of(type(table)), **dataclasses.asdict(table)}
+    if not isinstance(table, Mapping):
+        raise InputError(f"algorithm: {table!r} is not allowed: must be a table with a name")
+    name = table.get("name", DEFAULT)
+    if not isinstance(name, str):
+        raise InputError(f"algorithm.name: {name!r} is not allowed: must be a string")
+    return {"name": name, **dataclasses.asdict(make_algorithm(table))}
+
+
+def name_of(cls: type[Algorithm]) -> str:
+    """The registered name of an algorithm's class, or the `module:Class` by which it can be imported."""
+    names = [name for name, known in ALGORITHMS.items() if known is cls]
+    return names[0] if names else f"{cls.__module__}:{cls.__qualname__}"

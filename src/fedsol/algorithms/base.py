@@ -1,0 +1,51 @@
+"""Algorithm: how a batch becomes a gradient, and updates become new global weights. Every default is FedAvg's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fedsol import gradients
+from fedsol.messages import ServerState, State, Update
+from fedsol.weights import Weights, mean
+
+if TYPE_CHECKING:
+    from fedsol.data.batches import Batch
+    from fedsol.task import Task
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A frozen value: its fields are settings, and all change travels in states, jobs and updates."""
+
+    def init_server(self, weights: Weights) -> State:
+        """The server's own state before the first round."""
+        return {}
+
+    def init_client(self, weights: Weights) -> State:
+        """A client's own state before its first job; `weights` are the initial global weights."""
+        return {}
+
+    def broadcast(self, server: ServerState) -> State:
+        """What every client of a round receives beside the weights."""
+        return server.state
+
+    def begin(self, task: Task, broadcast: State, state: State) -> State:
+        """What `gradient` and `finish` see as `state`; made once at the start of a client's job."""
+        return {**broadcast, **state}
+
+    def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
+        """Gradient that the local optimiser applies to `weights`, and the local loss it saw. Pure."""
+        return gradients.plain(task, weights, batch)
+
+    def finish(self, task: Task, weights: Weights, steps: int, state: State) -> tuple[State, State]:
+        """The client's new state and the payload it sends beside its weights; `weights` are the trained ones."""
+        return {}, {}
+
+    def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        """The server after a round: here the average of the updates' weights by their shares (paper, equation 1)."""
+        averaged = mean([update.weights for update in updates], [update.share for update in updates])
+        return replace(server, weights=averaged)

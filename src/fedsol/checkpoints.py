@@ -1,0 +1,108 @@
+"""Checkpoints: everything a run needs to go on, written so that a kill at any instant leaves the one before."""
+
+import contextlib
+import json
+import logging
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsol.client_states import ClientStates, SavedState
+from fedsol.errors import RunError
+from fedsol.files import disk_errors_named, flush_folder, read_tensors, sha256, tensors_to_bytes, write_atomically
+from fedsol.messages import ServerState
+from fedsol.weights import prefixed, without_prefix
+
+log = logging.getLogger(__name__)
+
+KEPT = 2
+"""How many checkpoints are kept: one may turn out to be damaged."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The run after a round."""
+
+    round: int
+    server: ServerState
+    clients: dict[int, SavedState]
+
+
+class Checkpoints:
+    """A folder of `round-NNNNNN` folders, beside `clients`, whose files they refer to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.client_folder = folder / "clients"
+
+    def save(self, round_number: int, server: ServerState, states: ClientStates) -> None:
+        """Writes a checkpoint beside the older ones, makes it visible by one rename, then drops the oldest."""
+        target = self.folder / f"round-{round_number:06d}"
+        temporary = self.folder / f".round-{round_number:06d}.tmp"
+        with disk_errors_named(self.folder):
+            clients = states.save()
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            content = tensors_to_bytes({**prefixed("weights", server.weights), **prefixed("state", server.state)})
+            write_atomically(temporary / "server.safetensors", content)
+            description = {
+                "round": round_number,
+                "clients": server.clients,
+                "server_sha256": sha256(content),
+                "client_states": {str(client): asdict(saved) for client, saved in clients.items()},
+            }
+            write_atomically(temporary / "checkpoint.json", _with_checksum(json.dumps(description, indent=1)))
+            if target.exists():
+                shutil.rmtree(target)
+            temporary.rename(target)
+            flush_folder(self.folder)
+            self._drop_old(states)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
+        for folder in self._by_age():
+            try:
+                return self._read(folder)
+            except RunError as error:
+                log.warning("%s; the checkpoint before it is used", error)
+        return None
+
+    def _by_age(self) -> list[Path]:
+        return sorted(self.folder.glob("round-*"), reverse=True)
+
+    def _read(self, folder: Path) -> Checkpoint:
+        description = _read_description(folder / "checkpoint.json")
+        tensors = read_tensors(folder / "server.safetensors", description["server_sha256"])
+        weights, state = without_prefix("weights", tensors), without_prefix("state", tensors)
+        clients = {int(client): SavedState(**saved) for client, saved in description["client_states"].items()}
+        for saved in clients.values():
+            if not (self.client_folder / saved.file).is_file():
+                raise RunError(f"{self.client_folder / saved.file}: is missing")
+        return Checkpoint(description["round"], ServerState(weights, description["clients"], state), clients)
+
+    def _drop_old(self, states: ClientStates) -> None:
+        folders = self._by_age()
+        for folder in folders[KEPT:]:
+            shutil.rmtree(folder, ignore_errors=True)
+        referred: set[str] = set()
+        for folder in folders[:KEPT]:
+            with contextlib.suppress(RunError):
+                description = _read_description(folder / "checkpoint.json")
+                referred |= {saved["file"] for saved in description["client_states"].values()}
+        states.remove_files_except(referred)
+
+
+def _with_checksum(text: str) -> str:
+    """A JSON text followed by a line with its checksum."""
+    return f"{text}\n{sha256(text.encode())}\n"
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        text, _, checksum = path.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error
+    if sha256(text.encode()) != checksum:
+        raise RunError(f"{path}: its content is not what was saved (checksum differs)")
+    return dict(json.loads(text))

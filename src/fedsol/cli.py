@@ -1,0 +1,167 @@
+"""The command line. Everything heavy is imported inside the commands, so that `fedsol --help` is instant."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from fedsol.errors import InputError, RunError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+app = typer.Typer(
+    help="Federated learning for data that differs from client to client.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Download datasets, or check the files that are there.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+ExperimentArgument = Annotated[
+    str | None, typer.Argument(metavar="[EXPERIMENT]", help="A TOML file, or a name from `fedsol list experiments`.")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting; may be given often.")
+]
+OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Directory to write to (default: below runs/).")]
+RootOption = Annotated[Path, typer.Option("--root", help="Folder that holds the datasets.")]
+
+
+def guarded(command: Command) -> Command:
+    """Exit codes of the contract: 2 bad input, 1 a run that failed, 130 interrupted; one message, no traceback."""
+
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        try:
+            return command(*arguments, **options)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except RunError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return wrapper  # type: ignore[return-value]
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Options that stand before a command."""
+    if version:
+        from importlib import metadata
+
+        print(f"fedsol {metadata.version('fedsol')}")
+        raise typer.Exit
+
+
+@app.command()
+@guarded
+def run(
+    experiment: ExperimentArgument = None,
+    changes: SetOption = None,
+    out: OutOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Run one experiment; with none given, the quick start on embedded data. A run's directory goes on with it."""
+    from fedsol.commands import run_experiment
+
+    run_experiment(experiment, changes or [], out or None, resume, new_directory)
+
+
+@app.command()
+@guarded
+def compare(
+    experiment: ExperimentArgument = None,
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Option("--algorithm", "-a", help="fedavg,fedsol or fedsol:rho=1.5,perturb=all; may be given often."),
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Comma-separated.")] = "0,1,2",
+    changes: SetOption = None,
+    out: OutOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")] = False,
+) -> None:
+    """Compare algorithms over seeds on the same data: a table, and a picture of the learning curves."""
+    from fedsol.commands import compare_algorithms
+
+    chosen = algorithms or ["fedavg", "fedsol"]
+    compare_algorithms(experiment, chosen, seeds, changes or [], out or new_directory("compare"), resume)
+
+
+@app.command("list")
+@guarded
+def list_command(
+    what: Annotated[str, typer.Argument(help="algorithms, datasets, models, partitions or experiments.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Show what there is to choose from."""
+    from fedsol.listing import LISTS
+    from fedsol.validation import unknown_name
+
+    if what not in LISTS:
+        raise unknown_name("list", what, LISTS)
+    rows = LISTS[what]()
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    else:
+        from fedsol.commands import print_rows
+
+        print_rows(what, rows)
+
+
+@app.command()
+@guarded
+def partition(
+    experiment: ExperimentArgument = None,
+    changes: SetOption = None,
+    out: OutOption = None,
+) -> None:
+    """Deal the data out, show the result as a table and a picture, and save it as a manifest with a hash."""
+    from fedsol.commands import show_partition
+
+    show_partition(experiment, changes or [], out or new_directory("partition"))
+
+
+@data_app.command("fetch")
+@guarded
+def data_fetch(name: Annotated[str, typer.Argument()], root: RootOption = Path("data")) -> None:
+    """Download a dataset from its publisher and verify it."""
+    from fedsol.commands import fetch_data
+
+    fetch_data(name, root)
+
+
+@data_app.command("verify")
+@guarded
+def data_verify(name: Annotated[str, typer.Argument()], root: RootOption = Path("data")) -> None:
+    """Check the files of a dataset against the publisher's checksums."""
+    from fedsol.commands import verify_data
+
+    verify_data(name, root)
+
+
+def new_directory(label: str) -> Path:
+    """A directory below runs/ that no other run has."""
+    base = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def main() -> None:
+    """The `fedsol` command."""
+    app()

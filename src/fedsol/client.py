@@ -1,0 +1,134 @@
+"""train_client(): the only batch loop."""
+
+import inspect
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsol.algorithms.base import Algorithm
+from fedsol.data.batches import batches
+from fedsol.data.types import Dataset
+from fedsol.experiment import ClientSettings
+from fedsol.messages import Job, State, Update
+from fedsol.models.build import SplitModel
+from fedsol.randomness import generator_for, key_for, seeded_torch
+from fedsol.task import Task
+from fedsol.weights import Weights, clone, pick
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """A client's training samples: indices into a dataset's training split."""
+
+    dataset: Dataset
+    indices: Tensor
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How one client trains in one round; the same for all clients."""
+
+    settings: ClientSettings
+    seed: int
+    lr: float
+    device: torch.device
+
+
+def train_client(
+    job: Job, algorithm: Algorithm, model: SplitModel, data: ClientData, training: LocalTraining
+) -> Update:
+    """Trains the job's weights on the client's data with the algorithm's gradient; touches none of its inputs."""
+    weights = {name: tensor.to(training.device) for name, tensor in job.weights.items()}
+    task = Task(
+        model=model,
+        anchor=pick(weights, model.names),
+        anchor_buffers=pick(weights, model.buffers),
+        buffers=clone(pick(weights, model.buffers)),
+        lr=training.lr,
+        momentum=training.settings.momentum,
+    )
+    local = clone(task.anchor)
+    state = algorithm.begin(task, on_device(job.broadcast, training.device), on_device(job.state, training.device))
+    with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
+        loss, steps = _run_batches(job, algorithm, task, local, state, data, training)
+    new_state, payload = algorithm.finish(task, local, steps, state)
+    return Update(
+        client=job.client,
+        weights=on_device({**local, **task.buffers}, torch.device("cpu")),
+        examples=len(data.indices),
+        steps=steps,
+        state=on_device(new_state, torch.device("cpu")),
+        payload=on_device(payload, torch.device("cpu")),
+        metrics={"train_loss": loss},
+    )
+
+
+def _run_batches(
+    job: Job,
+    algorithm: Algorithm,
+    task: Task,
+    local: Weights,
+    state: State,
+    data: ClientData,
+    training: LocalTraining,
+) -> tuple[float, int]:
+    """Steps through all epochs, changing `local` in place; returns the mean loss and the number of steps."""
+    settings = training.settings
+    optimizer = make_optimizer(settings, list(local.values()), training.lr)
+    generator = generator_for(training.seed, "client", job.round, job.client)
+    total = torch.zeros((), device=training.device)
+    steps = 0
+    task.model.train(True)
+    for batch in batches(
+        data.dataset.train, data.indices, data.dataset, settings.batch_size, settings.epochs, generator, training.device
+    ):
+        gradients, loss = algorithm.gradient(task, local, batch, state)
+        for name, tensor in local.items():
+            tensor.grad = gradients[name]
+        if settings.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(list(local.values()), settings.clip_norm)
+        optimizer.step()
+        total += loss
+        steps += 1
+    for tensor in local.values():
+        tensor.grad = None
+    return float(total) / max(steps, 1), steps
+
+
+def on_device(tensors: State, device: torch.device) -> State:
+    """The tensors on a device; those that are there already are not copied."""
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def make_optimizer(settings: ClientSettings, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
+    """The local optimiser, fresh for every client and round."""
+    return _optimizer_class(settings.optimizer)(parameters, **_optimizer_arguments(settings, lr))
+
+
+def check_optimizer(settings: ClientSettings) -> None:
+    """Raises `ValueError` if the optimiser does not exist or does not take its options."""
+    try:
+        make_optimizer(settings, [torch.zeros(1)], settings.lr)
+    except TypeError as error:
+        raise ValueError(f"client.optimizer_options: {settings.optimizer_options!r} is not allowed: {error}") from error
+
+
+def _optimizer_class(name: str) -> type[torch.optim.Optimizer]:
+    classes = {
+        key.lower(): value
+        for key, value in vars(torch.optim).items()
+        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
+    }
+    if name.lower() not in classes:
+        raise ValueError(f"client.optimizer: {name!r} is not known; allowed: {', '.join(sorted(classes))}")
+    return classes[name.lower()]
+
+
+def _optimizer_arguments(settings: ClientSettings, lr: float) -> dict[str, object]:
+    arguments: dict[str, object] = {"lr": lr}
+    if "weight_decay" in inspect.signature(_optimizer_class(settings.optimizer)).parameters:
+        arguments["weight_decay"] = settings.weight_decay
+    if settings.optimizer.lower() == "sgd":
+        arguments["momentum"] = settings.momentum
+    return {**arguments, **settings.optimizer_options}

@@ -1,0 +1,21 @@
+"""Data: datasets by name or of one's own, and the batches made of them."""
+
+from fedsol.data.augment import normalise
+from fedsol.data.batches import Batch, evaluation_batches
+from fedsol.data.custom import load_custom
+from fedsol.data.datasets import SPECS, DatasetSpec, find_spec, load
+from fedsol.data.types import Augmentation, Dataset, Split
+
+__all__ = [
+    "SPECS",
+    "Augmentation",
+    "Batch",
+    "Dataset",
+    "DatasetSpec",
+    "Split",
+    "evaluation_batches",
+    "find_spec",
+    "load",
+    "load_custom",
+    "normalise",
+]

@@ -1,0 +1,66 @@
+"""The batches a client trains on and the batches a model is tested on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsol.data.augment import augment, normalise
+from fedsol.data.types import Dataset, Split
+from fedsol.errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Float inputs as the model sees them, and their int64 labels."""
+
+    inputs: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def batches(
+    split: Split,
+    indices: Tensor,
+    dataset: Dataset,
+    batch_size: int,
+    epochs: int,
+    generator: torch.Generator,
+    device: torch.device | str = "cpu",
+) -> Iterator[Batch]:
+    """Training batches: the samples at `indices`, shuffled anew for each epoch, the last partial batch kept.
+
+    The order and the augmentation come from `generator` alone (a CPU generator).
+    """
+    _require_batch_size(batch_size)
+    for _ in range(epochs):
+        order = indices[torch.randperm(len(indices), generator=generator)]
+        for chosen in torch.split(order, batch_size):
+            if len(chosen):
+                inputs = split.inputs[chosen].to(device)
+                yield Batch(augment(inputs, dataset, generator), split.labels[chosen].to(device))
+
+
+def evaluation_batches(
+    split: Split,
+    dataset: Dataset,
+    batch_size: int,
+    device: torch.device | str = "cpu",
+    indices: Tensor | None = None,
+) -> Iterator[Batch]:
+    """Batches in the stored order (or that of `indices`), normalised only."""
+    _require_batch_size(batch_size)
+    count = len(split) if indices is None else len(indices)
+    for start in range(0, count, batch_size):
+        stop = min(start + batch_size, count)
+        chosen = slice(start, stop) if indices is None else indices[start:stop]
+        inputs = normalise(split.inputs[chosen].to(device), dataset)
+        yield Batch(inputs, split.labels[chosen].to(device))
+
+
+def _require_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise InputError(f"batch_size: {batch_size} is not allowed; it must be at least 1")

@@ -1,0 +1,33 @@
+"""Engine: the interface between the round loop and wherever clients are trained."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from fedsol.evaluation import Tally
+from fedsol.messages import Job, Update
+from fedsol.weights import Weights
+
+
+class Engine(ABC):
+    """Trains and evaluates. Use it as a context manager: it may hold processes or connections."""
+
+    @abstractmethod
+    def train(self, jobs: Sequence[Job]) -> Iterator[Update]:
+        """Runs the jobs of one round; updates come in any order, as they are finished."""
+
+    @abstractmethod
+    def evaluate(self, weights: Weights) -> Tally:
+        """Evaluates global weights on the test set."""
+
+    def close(self) -> None:
+        """Lets go of whatever the engine holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

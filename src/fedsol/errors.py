@@ -1,0 +1,13 @@
+"""The exceptions fedsol raises on purpose; everything else that escapes is a defect."""
+
+
+class FedsolError(Exception):
+    """Something went wrong that a user can understand from the message alone."""
+
+
+class InputError(FedsolError):
+    """Bad input: the message names the field or file, the value, and what is allowed (exit code 2)."""
+
+
+class RunError(FedsolError):
+    """A run could not go on: the message says why and what was saved (exit code 1)."""

@@ -1,0 +1,63 @@
+"""Accuracy of a model on data, in total and by class."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from fedsol.data.batches import Batch
+from fedsol.models.build import SplitModel
+from fedsol.weights import Weights
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of a part of the test set; tallies of the parts add up to that of the whole."""
+
+    losses: tuple[float, ...]
+    """Sum of the losses of each batch."""
+    correct: tuple[int, ...]
+    """Correct answers by class."""
+    examples: tuple[int, ...]
+    """Examples by class."""
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(
+            self.losses + other.losses,
+            tuple(a + b for a, b in zip(self.correct, other.correct, strict=True)),
+            tuple(a + b for a, b in zip(self.examples, other.examples, strict=True)),
+        )
+
+    @property
+    def accuracy(self) -> float:
+        """Share of correct answers, between 0 and 1."""
+        return sum(self.correct) / sum(self.examples)
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy. The sum is exact, so it does not matter how the test set was divided."""
+        return math.fsum(self.losses) / sum(self.examples)
+
+    @property
+    def class_accuracy(self) -> list[float | None]:
+        """Share of correct answers by class; None for a class without examples."""
+        return [right / all_ if all_ else None for right, all_ in zip(self.correct, self.examples, strict=True)]
+
+
+@torch.inference_mode()
+def evaluate(model: SplitModel, weights: Weights, batches: Iterable[Batch], classes: int) -> Tally:
+    """Counts a model's answers on batches, in evaluation mode."""
+    model.train(False)
+    losses: list[float] = []
+    correct = torch.zeros(classes, dtype=torch.int64)
+    examples = torch.zeros(classes, dtype=torch.int64)
+    for batch in batches:
+        logits = model.outputs(weights, batch.inputs)[1]
+        losses.append(float(F.cross_entropy(logits, batch.labels, reduction="sum")))
+        labels = batch.labels.cpu()
+        right = (logits.argmax(dim=1) == batch.labels).cpu()
+        examples += torch.bincount(labels, minlength=classes)
+        correct += torch.bincount(labels[right], minlength=classes)
+    return Tally(tuple(losses), tuple(correct.tolist()), tuple(examples.tolist()))

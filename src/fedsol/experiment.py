@@ -1,0 +1,241 @@
+"""Experiment: everything that decides a run's result, typed, with TOML in and out.
+
+Every bad key or value is one clear `InputError`. The reference of all keys is docs/experiment.md.
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from fedsol import fields
+from fedsol.errors import InputError
+from fedsol.validation import Table, input_error
+
+
+KEYS_WITHOUT_EFFECT = {"engine.kind", "data.root", "data.download", "server.checkpoint_every"}
+"""Keys that may differ between the two halves of a resumed run: no result depends on them."""
+
+
+class PartitionSettings(Table):
+    """`[data.partition]`: how the training set is dealt out to clients."""
+
+    kind: Annotated[
+        Literal["iid", "sharding", "dirichlet", "file", "own"],
+        Field(description="`own` takes the client ids that the data brings itself"),
+    ] = "dirichlet"
+    clients: Annotated[fields.Count | None, Field(description="number of clients (default: the paper's)")] = None
+    alpha: Annotated[float, Field(gt=0, description="dirichlet: smaller is more heterogeneous")] = 0.1
+    cap: Annotated[bool, Field(description="dirichlet: no further class for a client with its average share")] = True
+    min_size: Annotated[int, Field(ge=1, description="dirichlet: fewest samples of a client")] = 10
+    shards: Annotated[int, Field(ge=1, description="sharding: shards per client")] = 2
+    balance: Annotated[
+        Literal["size", "class"],
+        Field(description="sharding: shards of equal size, or the same number of shards per class"),
+    ] = "size"
+    file: Annotated[str, Field(description="file: a partition manifest or a JSON list of index lists")] = ""
+
+
+class AugmentationSettings(Table):
+    """`[data.augmentation]`: replaces the dataset's own training transform, key by key."""
+
+    pad: Annotated[int | None, Field(ge=0, description="pad by this many pixels and crop back")] = None
+    pad_mode: Literal["zero", "reflect"] | None = None
+    flip: Annotated[bool | None, Field(description="mirror half of the images")] = None
+    cutout: Annotated[int | None, Field(ge=0, description="side of the square that is blanked, 0 for none")] = None
+
+
+class DataSettings(Table):
+    """`[data]`: which data, and where it is."""
+
+    name: Annotated[
+        str, Field(min_length=1, description="a dataset's name, an .npz file, an image folder, or `module:function`")
+    ] = "digits"
+    root: Annotated[str, Field(description="folder that holds the named datasets")] = "data"
+    download: Annotated[bool, Field(description="fetch files of a named dataset that are missing")] = True
+    channels: Annotated[Literal[1, 3] | None, Field(description="channels a model sees (default: the dataset's)")] = None
+    image_size: Annotated[int | None, Field(ge=1, description="image folders: resize to this side")] = None
+    layout: Annotated[
+        Literal["class", "client/class"], Field(description="image folders: what the folder levels mean")
+    ] = "class"
+    test_fraction: Annotated[
+        float | None, Field(gt=0, lt=1, description="own data without a test set: share held out for it")
+    ] = None
+    partition: PartitionSettings = PartitionSettings()
+    augmentation: AugmentationSettings = AugmentationSettings()
+
+
+class ModelSettings(Table):
+    """`[model]`: which network."""
+
+    name: Annotated[
+        str | None, Field(description="a model's name or `module:factory` (default: small for digits, else cnn)")
+    ] = None
+    head: Annotated[str | None, Field(description="the classifier layer of an own model (default: found)")] = None
+    options: Annotated[dict[str, Any], Field(description="arguments of the model's factory")] = {}
+
+
+class ClientSettings(Table):
+    """`[client]`: local training."""
+
+    epochs: Annotated[int, Field(ge=1, description="passes over the client's data in a round")] = 5
+    batch_size: Annotated[int, Field(ge=1)] = 50
+    lr: Annotated[float, Field(gt=0, description="learning rate of round 1")] = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1, description="fresh for every client and round")] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-5
+    optimizer: Annotated[str, Field(description="a class of torch.optim; sgd takes `momentum`")] = "sgd"
+    optimizer_options: Annotated[dict[str, Any], Field(description="further arguments of the optimiser")] = {}
+    clip_norm: Annotated[float | None, Field(gt=0, description="longest gradient that is applied")] = None
+
+
+class ServerSettings(Table):
+    """`[server]`: rounds as the server sees them."""
+
+    fraction: Annotated[float | None, Field(gt=0, le=1, description="share of clients sampled each round")] = None
+    weighting: Annotated[
+        Literal["size", "uniform"], Field(description="weights of the average: by examples, or all alike")
+    ] = "size"
+    lr_schedule: Annotated[
+        Literal["exponential", "cosine"], Field(description="`lr_decay` per round, or a cosine from lr to 0")
+    ] = "exponential"
+    lr_decay: Annotated[float, Field(gt=0, le=1, description="factor on the learning rate after each round")] = 0.99
+    evaluate_every: Annotated[int, Field(ge=1, description="rounds between global evaluations")] = 1
+    evaluate_batch: Annotated[int, Field(ge=1, description="batch size of evaluations")] = 50
+    checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 1
+
+
+class EngineSettings(Table):
+    """`[engine]`: where clients are trained. Nothing here changes a result."""
+
+    kind: Annotated[Literal["local"], Field(description="`local`: one client after another, in this process")] = "local"
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$", description="cpu, cuda, mps or auto")] = "cpu"
+
+
+class Experiment(Table):
+    """One run, completely described: the same experiment gives bitwise the same result."""
+
+    seed: Annotated[int, Field(ge=0, description="of everything random: partition, initial weights, sampling, batches")] = 0
+    rounds: Annotated[int | None, Field(ge=1, description="communication rounds (default: the dataset's)")] = None
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    algorithm: Annotated[dict[str, Any], Field(description="name and the algorithm's own settings")] = {"name": "fedsol"}
+    client: ClientSettings = ClientSettings()
+    server: ServerSettings = ServerSettings()
+    engine: EngineSettings = EngineSettings()
+
+    def __init__(self, **tables: Any) -> None:
+        try:
+            super().__init__(**tables)
+        except ValidationError as error:
+            raise input_error(error, "", _allowed_keys()) from error
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _complete_algorithm(cls, table: Any) -> dict[str, Any]:
+        from fedsol.algorithms import complete_table
+
+        return complete_table(table)
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> Self:
+        from fedsol.client import check_optimizer
+
+        check_optimizer(self.client)
+        return self
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads an experiment file."""
+        return cls(**read_toml(Path(path)))
+
+    def override(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with dotted keys replaced, as `--set` does: `{"algorithm.rho": 1.0}`."""
+        return type(self)(**apply_overrides(self.model_dump(exclude_defaults=True), changes))
+
+    def to_toml(self) -> str:
+        """The complete experiment (without keys that are unset) as TOML."""
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
+
+    def learning_rate(self, round_number: int) -> float:
+        """Learning rate of a round, counted from 1."""
+        if self.server.lr_schedule == "cosine":
+            if self.rounds is None:
+                raise InputError("rounds: is missing: a cosine schedule needs to know how many there are")
+            return self.client.lr * 0.5 * (1 + math.cos(math.pi * (round_number - 1) / self.rounds))
+        return float(self.client.lr * self.server.lr_decay ** (round_number - 1))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, or an error that names the file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such experiment file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as TOML: {error}") from error
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`key=value` with the value in TOML notation; a bare word is a string."""
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise InputError(f"--set {text!r}: must be key=value, for example --set algorithm.rho=1.5")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables with dotted keys replaced. Naming another algorithm drops the settings of the one before."""
+    result = _copy_tables(tables)
+    new_name = changes.get("algorithm.name")
+    if new_name is not None and result.get("algorithm", {}).get("name") != new_name:
+        result["algorithm"] = {}
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        table = result
+        for part in path:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise InputError(f"{key}: {part!r} is a value, not a table")
+        table[last] = value
+    return result
+
+
+def _copy_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy_tables(value) if isinstance(value, Mapping) else value for key, value in tables.items()}
+
+
+def _allowed_keys() -> dict[str, list[str]]:
+    return {
+        "": list(Experiment.model_fields),
+        "data": list(DataSettings.model_fields),
+        "data.partition": list(PartitionSettings.model_fields),
+        "data.augmentation": list(AugmentationSettings.model_fields),
+        "model": list(ModelSettings.model_fields),
+        "client": list(ClientSettings.model_fields),
+        "server": list(ServerSettings.model_fields),
+        "engine": list(EngineSettings.model_fields),
+    }
+
+
+def differing_keys(one: Experiment, other: Experiment) -> list[str]:
+    """Dotted keys in which two experiments differ, but for those that cannot change a result."""
+    left, right = _flat(one.model_dump()), _flat(other.model_dump())
+    keys = sorted((left.keys() | right.keys()) - KEYS_WITHOUT_EFFECT)
+    return [key for key in keys if left.get(key) != right.get(key)]
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            result.update(_flat(value, f"{prefix}{key}."))
+        else:
+            result[prefix + key] = value
+    return result

@@ -1,0 +1,147 @@
+"""Federation: an experiment made concrete (data, partition, model, algorithm), the same in every process."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedsol.algorithms import make_algorithm
+from fedsol.algorithms.base import Algorithm
+from fedsol.client import ClientData, LocalTraining, on_device, train_client
+from fedsol.data.batches import evaluation_batches
+from fedsol.data.custom import load_custom
+from fedsol.data.datasets import SPECS, load
+from fedsol.data.partition import make_partition
+from fedsol.data.types import Dataset
+from fedsol.errors import InputError
+from fedsol.evaluation import Tally, evaluate
+from fedsol.experiment import DataSettings, Experiment
+from fedsol.messages import Job, Update
+from fedsol.models.build import ModelShape, SplitModel, build_split_model
+from fedsol.randomness import key_for, numpy_generator_for
+from fedsol.weights import Weights
+
+OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that training needs and no round changes."""
+
+    experiment: Experiment
+    """With every default filled in."""
+    dataset: Dataset
+    partition: list[Tensor]
+    """Indices into the training split, one tensor per client."""
+    model: SplitModel
+    algorithm: Algorithm
+    device: torch.device
+
+    @property
+    def clients(self) -> int:
+        """Number of all clients."""
+        return len(self.partition)
+
+    def initial_weights(self) -> Weights:
+        """The global weights before the first round."""
+        return self.model.initial_weights()
+
+    def train(self, job: Job) -> Update:
+        """Runs one client's job."""
+        experiment = self.experiment
+        training = LocalTraining(experiment.client, experiment.seed, experiment.learning_rate(job.round), self.device)
+        data = ClientData(self.dataset, self.partition[job.client])
+        return train_client(job, self.algorithm, self.model, data, training)
+
+    def evaluate(self, weights: Weights, indices: Tensor | None = None) -> Tally:
+        """Counts the answers of a model on the test set, or on some of it."""
+        batches = evaluation_batches(
+            self.dataset.test, self.dataset, self.experiment.server.evaluate_batch, self.device, indices
+        )
+        return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
+
+
+def build_federation(experiment: Experiment) -> Federation:
+    """Loads the data, deals it out and makes the model, all as the experiment says."""
+    dataset = load_dataset(experiment.data)
+    experiment = fill_defaults(experiment, dataset)
+    partition = partition_of(experiment, dataset)
+    device = choose_device(experiment.engine.device)
+    assert experiment.model.name is not None
+    model = build_split_model(
+        experiment.model.name,
+        experiment.model.options,
+        ModelShape(dataset.input_shape, dataset.classes),
+        key_for(experiment.seed, "model"),
+        experiment.model.head,
+        device,
+    )
+    return Federation(experiment, dataset, partition, model, make_algorithm(experiment.algorithm), device)
+
+
+def load_dataset(settings: DataSettings) -> Dataset:
+    """The dataset that `[data]` names, with its overrides applied."""
+    if settings.name in SPECS:
+        dataset = load(settings.name, Path(settings.root), settings.download, settings.image_size)
+    else:
+        dataset = load_custom(
+            settings.name,
+            layout=settings.layout,
+            image_size=settings.image_size,
+            test_fraction=settings.test_fraction,
+        )
+    changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
+    augmentation = replace(dataset.augmentation, **changes)
+    channels = settings.channels if settings.channels is not None else dataset.channels
+    if dataset.train.inputs.dtype == torch.uint8 and dataset.train.inputs.shape[1] > channels:
+        raise InputError(f"data.channels: {channels} is not allowed: the images of {settings.name!r} have colours")
+    return replace(dataset, augmentation=augmentation, channels=channels)
+
+
+def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
+    """The experiment with the dataset's own number of clients, fraction, rounds and model where none is given."""
+    spec = SPECS.get(experiment.data.name)
+    clients, fraction, rounds = (
+        (spec.clients, spec.fraction, spec.rounds) if spec else OWN_DATA_DEFAULTS.values()
+    )
+    partition = experiment.data.partition
+    changes: dict[str, object] = {}
+    if experiment.rounds is None:
+        changes["rounds"] = rounds
+    if experiment.server.fraction is None:
+        changes["server.fraction"] = fraction
+    if partition.clients is None and partition.kind not in ("own", "file"):
+        changes["data.partition.clients"] = clients
+    if experiment.model.name is None:
+        changes["model.name"] = default_model(dataset)
+    return experiment.override(changes) if changes else experiment
+
+
+def default_model(dataset: Dataset) -> str:
+    """`cnn` for images, `small` for tiny ones, `mlp` for vectors."""
+    if len(dataset.input_shape) != 3:
+        return "mlp"
+    return "cnn" if min(dataset.input_shape[1:]) >= 16 else "small"
+
+
+def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
+    """The clients' indices. The partition depends on the seed, the labels and `[data.partition]` alone."""
+    owners = dataset.train.clients
+    indices = make_partition(
+        experiment.data.partition,
+        dataset.train.labels.numpy(),
+        None if owners is None else owners.numpy(),
+        numpy_generator_for(experiment.seed, "partition"),
+    )
+    return [torch.from_numpy(client) for client in indices]
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device of `engine.device`, if this machine has it."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next((kind for kind in ("cuda", "mps") if available[kind]), "cpu")
+    if not available[name.split(":")[0]]:
+        raise InputError(f"engine.device: {name!r} is not there; this machine has {[k for k, v in available.items() if v]}")
+    return torch.device(name)

@@ -1,0 +1,75 @@
+"""Writing files so that a reader, or a process killed in between, sees the old content or the new, never a part."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from fedsol.errors import RunError
+from fedsol.messages import State
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Replaces a file by way of a temporary one in the same folder, flushed to the disk before the rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Makes renames inside a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(content: bytes) -> str:
+    """Checksum of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def tensors_to_bytes(tensors: State) -> bytes:
+    """Named tensors in the safetensors format."""
+    return save_tensors({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+
+
+def read_tensors(path: Path, checksum: str) -> State:
+    """Named tensors of a file whose checksum is known; anything else in it is an error."""
+    try:
+        content = path.read_bytes()
+        if sha256(content) != checksum:
+            raise RunError(f"{path}: its content is not what was saved (checksum differs)")
+        return dict(load_tensors(content))
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def disk_errors_named(path: Path) -> Iterator[None]:
+    """Turns a failure of the disk (full, read-only, gone) into a message that names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written: {error.strerror or error}; the last checkpoint is intact") from error
+
+
+def same_tensors(left: State, right: State) -> bool:
+    """Whether two states have the same names, types and values, bit for bit."""
+    return left.keys() == right.keys() and all(
+        tensor.dtype == right[name].dtype and torch.equal(tensor, right[name]) for name, tensor in left.items()
+    )

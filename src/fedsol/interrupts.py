@@ -1,0 +1,50 @@
+"""Stopping on Ctrl-C without tearing anything: the signal is let through only while nothing is being saved."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """While active, SIGINT and SIGTERM raise `KeyboardInterrupt`, but only inside `allowed()` blocks.
+
+    One that arrives elsewhere is kept and raised when the next block begins. Outside the main thread, where Python
+    delivers no signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._allowed = False
+        self._pending = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """A block that may be abandoned at any instant."""
+        self._allowed = True
+        try:
+            if self._pending:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._allowed = False
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._pending = True
+        if self._allowed:
+            raise KeyboardInterrupt

@@ -1,0 +1,293 @@
+"""Builds models, finds their heads, and runs them as functions of their weights.
+
+A model is fedsol's own, by name, or any `nn.Module` that a user's `module:factory` returns.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedsol.errors import InputError
+from fedsol.imports import import_object
+from fedsol.models import MODELS, ModelShape, ModelSpec
+from fedsol.validation import unknown_name
+
+__all__ = ["MODELS", "ModelShape", "ModelSpec", "SplitModel", "build_model", "build_split_model", "find_head"]
+
+
+def build_model(
+    name: str, options: Mapping[str, object], shape: ModelShape, generator: torch.Generator | int
+) -> nn.Module:
+    """The model `name` (or `module:factory`), initialised from a seed, or a seed drawn from a generator.
+
+    A user's factory is called with the options, and with `input_shape`, `classes` or `num_classes` if it has
+    parameters of these names. Torch's global random state is the same afterwards as before.
+    """
+    seed = generator if isinstance(generator, int) else _drawn_seed(generator)
+    with torch.random.fork_rng(devices=[]):  # torch initialises layers from its global generator
+        torch.default_generator.manual_seed(seed)
+        if name in MODELS:
+            return MODELS[name].build(options, shape)
+        if ":" in name:
+            return _build_users(name, options, shape)
+    raise unknown_name("model.name", name, [*MODELS, "module:factory"])
+
+
+def build_split_model(
+    name: str,
+    options: Mapping[str, object],
+    shape: ModelShape,
+    generator: torch.Generator | int,
+    head: str | None = None,
+    device: torch.device | str = "cpu",
+) -> "SplitModel":
+    """Builds a model, finds its head and makes the functional view of both, on a device."""
+    model = build_model(name, options, shape, generator).to(device)
+    probe = shape.probe().to(device)
+    return SplitModel(model, find_head(model, head, probe), probe)
+
+
+def _drawn_seed(generator: torch.Generator) -> int:
+    return int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
+
+
+def _build_users(reference: str, options: Mapping[str, object], shape: ModelShape) -> nn.Module:
+    factory = import_object(reference, "model.name")
+    if not callable(factory):
+        kind = type(factory).__name__
+        raise InputError(f"model.name: {reference!r} is of type {kind}; it must be a function or class")
+    try:
+        model = factory(**{**shape.arguments_for(factory), **options})
+    except Exception as error:  # a user's code may raise anything
+        raise _failed(reference, f"with the options {dict(options)}", error) from error
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        raise InputError(f"model.name: {reference!r} returned type {kind}; it must return a torch.nn.Module")
+    try:
+        with _evaluating(model):
+            output = model(shape.probe())
+    except Exception as error:
+        raise _failed(reference, f"on inputs of shape {(2, *shape.input_shape)}", error) from error
+    _check_output(reference, output, (2, shape.classes))
+    return model
+
+
+def _failed(reference: str, when: str, error: Exception) -> InputError:
+    return InputError(f"model.name: {reference!r} failed {when}: {type(error).__name__}: {error}")
+
+
+def _check_output(reference: str, output: object, expected: tuple[int, int]) -> None:
+    found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"type {type(output).__name__}"
+    if found != f"shape {expected}":
+        raise InputError(
+            f"model.name: {reference!r} must turn 2 inputs into logits of shape {expected} (2 x classes),"
+            f" but its output is of {found}"
+        )
+    if not bool(torch.isfinite(cast(Tensor, output)).all()):
+        raise InputError(f"model.name: {reference!r} answers NaN or infinity to standard normal inputs")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; then training mode, in which every new model is."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train()
+
+
+def find_head(model: nn.Module, head: str | None, probe: Tensor) -> str:
+    """Dotted path of the classifier head: `head` if given, else the last linear layer that runs.
+
+    That layer must give the model's output.
+    """
+    linear = {path: module for path, module in model.named_modules() if isinstance(module, nn.Linear)}
+    if head is not None:
+        paths = {path for path, _ in model.named_modules(remove_duplicate=False)}
+        if head in linear or (head and head in paths):
+            return head
+        known = ", ".join(linear) or "none"
+        raise InputError(f"model.head: {head!r} is no part of the model; its linear layers are: {known}")
+    ran, answer = _run_linear(model, linear, probe)
+    if not ran:
+        raise InputError("model.head: no linear layer runs in the model; name its classifier in model.head")
+    path, output = ran[-1]
+    if not torch.equal(output, answer):
+        raise InputError(
+            f"model.head: the last linear layer that runs, {path!r}, does not give the model's output; return"
+            " its logits as they are (no softmax or log_softmax), or name the module that gives the model's"
+            " output in model.head"
+        )
+    return path
+
+
+def _run_linear(
+    model: nn.Module, linear: Mapping[str, nn.Module], probe: Tensor
+) -> tuple[list[tuple[str, Tensor]], Tensor]:
+    """Paths and outputs of these layers in the order they run, and the model's output."""
+    ran: list[tuple[str, Tensor]] = []
+
+    def remember(path: str) -> Callable[..., None]:
+        return lambda _module, _inputs, output: ran.append((path, output))
+
+    hooks = [module.register_forward_hook(remember(path)) for path, module in linear.items()]
+    try:
+        with _evaluating(model):
+            return ran, model(probe)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+_AtHead = Literal["pass", "note", "stop"]
+
+
+class _HeadReachedError(Exception):
+    """Ends a pass through the model where its head begins."""
+
+
+class _Slot(NamedTuple):
+    """One place in a module that holds a tensor of the model's state; a shared tensor has several."""
+
+    name: str
+    table: dict[str, Tensor]
+    key: str
+    tensor: Tensor
+    in_head: bool
+
+
+class SplitModel:
+    """A model as a function of its weights, in two parts: the body, which makes features, and the head.
+
+    Weights are a dict of `names` (what is trained) and `buffers` (the rest of the state: running statistics,
+    and parameters that need no gradient). A pass uses the tensors it is given, and changes buffers in place.
+    Buffers that are not persistent are constants of the module. What modules of the body share has one name.
+    Move the model to its device before. One thread at a time can use it.
+    """
+
+    def __init__(self, model: nn.Module, head: str, probe: Tensor) -> None:
+        self.head = head
+        self._model = model
+        self._head = model.get_submodule(head)
+        self._slots = _slots(model, self._head)
+        self._head_slots = [slot for slot in self._slots if slot.in_head]
+        self._body_slots = [slot for slot in self._slots if not slot.in_head]
+        trained = {slot.name: slot.in_head for slot in self._slots if slot.tensor.requires_grad}
+        self.names = tuple(trained)
+        self.head_names = tuple(name for name, in_head in trained.items() if in_head)
+        self.body_names = tuple(name for name, in_head in trained.items() if not in_head)
+        self.buffers = tuple(name for name in self.initial_weights() if name not in trained)
+        self.batch_norms = tuple(path for path, m in model.named_modules() if isinstance(m, _BatchNorm))
+        self._entered: list[Tensor] = []
+        self._at_head: _AtHead = "pass"
+        self._head.register_forward_pre_hook(self._enter_head)
+        self._check_parts()
+        self._check_split(probe)
+
+    def initial_weights(self) -> dict[str, Tensor]:
+        """Copies of the model's own parameters and buffers."""
+        return {slot.name: slot.tensor.detach().clone() for slot in self._slots}
+
+    def train(self, mode: bool = True) -> None:
+        """Training mode, or evaluation mode, for every pass from now on."""
+        self._model.train(mode)
+
+    def outputs(self, weights: Mapping[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The features that enter the head, and the logits."""
+        with self._holding(weights, self._slots, at_head="note"):
+            logits: Tensor = self._model(inputs)
+            return self._entered_features(), logits
+
+    def features(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """The features that enter the head; only the body runs, and only its weights are needed."""
+        with self._holding(weights, self._body_slots, at_head="stop"):
+            with suppress(_HeadReachedError):
+                self._model(inputs)
+            return self._entered_features()
+
+    def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """What the head makes of features; only its weights are needed."""
+        with self._holding(weights, self._head_slots, at_head="pass"):
+            logits: Tensor = self._head(features)
+            return logits
+
+    @contextmanager
+    def _holding(self, weights: Mapping[str, Tensor], slots: list[_Slot], at_head: _AtHead) -> Iterator[None]:
+        """Puts the weights into the module for one pass, and then its own tensors back.
+
+        Exactly what `torch.func.functional_call` does, but the places are looked up once, not in every pass.
+        """
+        self._at_head = at_head
+        try:
+            for name, table, key, _, _ in slots:
+                table[key] = weights[name]
+            yield
+            for name, table, key, _, _ in slots:
+                if table[key] is not weights[name]:  # the module replaced its buffer, not changed it
+                    with torch.no_grad():
+                        weights[name].copy_(table[key])
+        finally:
+            for _, table, key, tensor, _ in slots:
+                table[key] = tensor
+            self._entered.clear()
+            self._at_head = "pass"
+
+    def _enter_head(self, _head: nn.Module, inputs: tuple[object, ...]) -> None:
+        if self._at_head == "pass":
+            return
+        if len(inputs) != 1 or not isinstance(inputs[0], Tensor):
+            raise InputError(f"model.head: {self.head!r} must be called with one tensor")
+        self._entered.append(inputs[0])
+        if self._at_head == "stop":
+            raise _HeadReachedError
+
+    def _entered_features(self) -> Tensor:
+        if len(self._entered) != 1:
+            times = len(self._entered)
+            raise InputError(f"model.head: {self.head!r} must run once in a pass; it ran {times} times")
+        return self._entered[0]
+
+    def _check_parts(self) -> None:
+        """Refuses heads that cannot be trained, or not apart from the body."""
+        if not self.head_names:
+            raise InputError(f"model.head: {self.head!r} has no parameters that can be trained")
+        if shared := {s.name for s in self._head_slots} & {s.name for s in self._body_slots}:
+            raise InputError(
+                f"model.head: {self.head!r} shares {', '.join(sorted(shared))} with the rest of the model;"
+                " body and head must have weights of their own"
+            )
+        if any(isinstance(module, _BatchNorm) for module in self._head.modules()):
+            raise InputError(f"model.head: {self.head!r} holds a batch norm, which must be in the body")
+
+    def _check_split(self, probe: Tensor) -> None:
+        """Refuses a head whose output is not exactly the model's."""
+        weights = self.initial_weights()
+        with _evaluating(self._model):
+            _, expected = self.outputs(weights, probe)
+            found = self.logits(weights, self.features(weights, probe))
+        if not torch.equal(found, expected):
+            raise InputError(
+                f"model.head: the output of {self.head!r} is not the model's output; the model must return it"
+                " as it is (no softmax or log_softmax), or model.head name the module whose output it returns"
+            )
+
+
+def _slots(model: nn.Module, head: nn.Module) -> list[_Slot]:
+    """Every place that holds a parameter or persistent buffer, under the tensor's first name."""
+    names: dict[int, str] = {}
+    head_modules = set(head.modules())
+    slots = []
+    for path, module in model.named_modules():
+        for table in (module._parameters, module._buffers):
+            for key, tensor in table.items():
+                if tensor is None or key in module._non_persistent_buffers_set:
+                    continue
+                name = names.setdefault(id(tensor), f"{path}.{key}" if path else key)
+                slots.append(_Slot(name, cast(dict[str, Tensor], table), key, tensor, module in head_modules))
+    return slots

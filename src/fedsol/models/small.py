@@ -1,0 +1,59 @@
+"""Models small enough for a laptop and a test: a convolutional one for tiny images, one for vectors."""
+
+import math
+
+from torch import Tensor, nn
+
+
+class Small(nn.Module):
+    """One 3x3 convolution, 2x2 max-pooling, one hidden layer and the head: made for 8x8 digits."""
+
+    def __init__(
+        self, input_shape: tuple[int, ...], classes: int, *, width: int = 16, hidden: int = 64
+    ) -> None:
+        super().__init__()
+        channels, image_height, image_width = input_shape
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, width, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(width * (image_height // 2) * (image_width // 2), hidden),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(hidden, classes)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """The hidden layer's values, which enter the head."""
+        features: Tensor = self.body(inputs)
+        return features
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits, one row per input."""
+        logits: Tensor = self.head(self.features(inputs))
+        return logits
+
+
+class MLP(nn.Module):
+    """Two hidden layers and the head on the flattened input, whatever its shape."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int, *, hidden: int = 64) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(math.prod(input_shape), hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(hidden, classes)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """The second hidden layer's values, which enter the head."""
+        features: Tensor = self.body(inputs)
+        return features
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits, one row per input."""
+        logits: Tensor = self.head(self.features(inputs))
+        return logits

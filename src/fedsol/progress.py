@@ -1,0 +1,103 @@
+"""What a person sees while training: a live bar in a terminal, plain lines anywhere else."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from fedsol.federation import Federation
+from fedsol.messages import Update
+from fedsol.runs import Row, Run
+from fedsol.training import Callback, RoundResult
+
+
+def percent(accuracy: float | None) -> str:
+    """An accuracy between 0 and 1 as people write it."""
+    return "–" if accuracy is None else f"{100 * accuracy:.2f} %"
+
+
+class LiveProgress(Callback):
+    """A bar of rounds with the newest accuracy and loss, and the clients of the round under way."""
+
+    def __init__(self, console: Console, label: str) -> None:
+        self._label = label
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            TextColumn("[dim]{task.fields[clients]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = TaskID(0)
+        self._clients = (0, 0)
+
+    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        self._task = self._bar.add_task(
+            self._label, total=federation.experiment.rounds, completed=len(rows), accuracy="", clients=""
+        )
+        self._bar.start()
+
+    def round_started(self, round_number: int, clients: Sequence[int]) -> None:
+        self._clients = (0, len(clients))
+        self._show_clients()
+
+    def client_finished(self, update: Update) -> None:
+        self._clients = (self._clients[0] + 1, self._clients[1])
+        self._show_clients()
+
+    def round_finished(self, result: RoundResult) -> None:
+        self._bar.advance(self._task)
+        if result.evaluation is not None:
+            text = f"accuracy {percent(result.evaluation.accuracy)}  loss {result.evaluation.loss:.3f}"
+            self._bar.update(self._task, accuracy=text)
+
+    def finished(self, run: Run) -> None:
+        self._bar.update(self._task, clients="")
+        self._bar.stop()
+
+    def _show_clients(self) -> None:
+        done, all_clients = self._clients
+        self._bar.update(self._task, clients=f"client {done}/{all_clients}")
+
+
+class PlainProgress(Callback):
+    """One line per round."""
+
+    def __init__(self, console: Console, label: str) -> None:
+        self._console = console
+        self._label = label
+        self._rounds = 0
+
+    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        assert federation.experiment.rounds is not None
+        self._rounds = federation.experiment.rounds
+        if rows:
+            self._line(f"{self._label}: goes on after round {len(rows)}")
+
+    def round_finished(self, result: RoundResult) -> None:
+        row = result.row
+        tested = ""
+        if result.evaluation is not None:
+            tested = f"  accuracy {percent(row['test_accuracy'])}  loss {row['test_loss']:.3f}"
+        trained = "" if row["train_loss"] is None else f"  train loss {row['train_loss']:.3f}"
+        left = (self._rounds - result.round) * row["seconds"]
+        self._line(
+            f"{self._label}: round {result.round}/{self._rounds}{tested}{trained}"
+            f"  {row['seconds']:.2f} s, about {_duration(left)} left"
+        )
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def progress(console: Console, label: str) -> Callback:
+    """The display that fits the console."""
+    return LiveProgress(console, label) if console.is_terminal else PlainProgress(console, label)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,40 @@
+"""The only source of randomness: generators keyed by what they are for.
+
+A key says everything that a draw may depend on (the experiment's seed, the purpose, the round, the client), so the
+same draw comes out in whatever process, order or resumed run it is made.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+
+def key_for(seed: int, *key: int | str) -> int:
+    """A 63-bit number that depends on the seed and every part of the key, on every platform alike."""
+    text = "/".join([str(seed), *(f"{type(part).__name__}:{part}" for part in key)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+def generator_for(seed: int, *key: int | str) -> torch.Generator:
+    """A torch generator on the CPU, for example `generator_for(seed, "client", round, client)`."""
+    return torch.Generator().manual_seed(key_for(seed, *key))
+
+
+def numpy_generator_for(seed: int, *key: int | str) -> np.random.Generator:
+    """The same for draws that numpy makes (partitions)."""
+    return np.random.default_rng(key_for(seed, *key))
+
+
+@contextlib.contextmanager
+def seeded_torch(seed: int) -> Iterator[None]:
+    """Seeds torch's global generator inside the block and puts its state back afterwards.
+
+    For code that cannot be handed a generator: the initialisation and the dropout layers of torch modules.
+    """
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield

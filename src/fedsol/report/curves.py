@@ -1,0 +1,102 @@
+"""Learning curves: the mean over seeds with a band of one standard deviation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from fedsol.errors import InputError
+from fedsol.report.style import fedsol_style, light_grid, line_look, new_figure, save_figure
+
+MARKERS_PER_CURVE = 8
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method: `values[i][j]` is what seed i measured at `rounds[j]`, None where it was not evaluated."""
+
+    label: str
+    rounds: Sequence[int]
+    values: Sequence[Sequence[float | None]]
+
+
+def mean_and_std(curve: Curve) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Rounds with at least one value, the mean there, and the sample standard deviation (0 for one value).
+
+    Both are over the seeds that have a value in that round. A value that is not finite (a run that diverged)
+    makes them NaN, which is drawn as a gap: without that seed the others would look as if it had not been.
+    """
+    for seed, row in enumerate(curve.values):
+        if len(row) != len(curve.rounds):
+            raise InputError(
+                f"curve {curve.label!r} has {len(row)} values for its seed number {seed}; "
+                f"allowed: {len(curve.rounds)}, one per round"
+            )
+    given = np.array([[value is not None for value in row] for row in curve.values], dtype=bool)
+    rows = [[0.0 if value is None else value for value in row] for row in curve.values]
+    numbers = np.array(rows, dtype=np.float64)
+    if not given.any():
+        raise InputError(f"curve {curve.label!r} has no values; allowed: at least one")
+    numbers[~np.isfinite(numbers)] = np.nan
+    seeds = given.sum(axis=0)
+    kept = seeds > 0
+    numbers, given, seeds = numbers[:, kept], given[:, kept], seeds[kept]
+    mean = numbers.sum(axis=0) / seeds
+    squares = (np.where(given, numbers - mean, 0.0) ** 2).sum(axis=0)
+    return np.asarray(curve.rounds)[kept], mean, np.sqrt(squares / np.maximum(seeds - 1, 1))
+
+
+def draw_curves(
+    series: Sequence[Curve],
+    path: str | Path,
+    title: str | None = None,
+    xlabel: str = "round",
+    ylabel: str = "test accuracy",
+    percent: bool = True,
+) -> Path:
+    """Draws all curves into one picture and writes it (PNG or PDF).
+
+    `percent` shows shares between 0 and 1 in %; without it values are shown as they are (a loss).
+    """
+    if not series:
+        raise InputError("there are no curves to draw; allowed: one or more")
+    with fedsol_style():
+        figure = new_figure(7.2, max(4.0, 0.9 + 0.2 * len(series)))
+        axes = figure.add_subplot()
+        for index, curve in enumerate(series):
+            _draw_curve(axes, curve, index, len(series))
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        axes.set_xlim(*_span(series))
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+        if percent:
+            axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+        light_grid(axes)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3.2)
+        if title:
+            axes.set_title(title)
+        return save_figure(figure, path)
+
+
+def _span(series: Sequence[Curve]) -> tuple[float, float]:
+    """From the first to the last round of all curves, also where a diverged one has nothing to draw."""
+    first, last = min(min(curve.rounds) for curve in series), max(max(curve.rounds) for curve in series)
+    room = 0.015 * (last - first) or 0.5
+    return first - room, last + room
+
+
+def _draw_curve(axes: Axes, curve: Curve, index: int, total: int) -> None:
+    rounds, mean, std = mean_and_std(curve)
+    step = max(len(rounds) // MARKERS_PER_CURVE, 1)
+    # Curves start their markers at different rounds, so that markers of close curves do not hide each other.
+    look = line_look(index)
+    axes.plot(rounds, mean, label=curve.label, markevery=(step * index // total, step), zorder=3, **look)
+    if len(curve.values) > 1:
+        axes.fill_between(
+            rounds, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2
+        )

@@ -1,0 +1,200 @@
+"""Which client holds how much of which class: as numbers and as a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from fedsol.data.manifest import Indices, Partition
+from fedsol.errors import InputError
+from fedsol.report.style import (
+    BLUE,
+    GREY,
+    class_color,
+    fedsol_style,
+    light_grid,
+    new_figure,
+    save_figure,
+    text_color_on,
+)
+
+MOST_BARS = 30
+MOST_BAR_CLASSES = 24
+"""More clients or classes than this are drawn as a heat map."""
+
+
+@dataclass(frozen=True)
+class PartitionSummary:
+    """A partition in numbers; means are over clients, each counted once."""
+
+    clients: int
+    samples: int
+    smallest: int
+    median_size: float
+    largest: int
+    fewest_classes: int
+    median_classes: float
+    most_classes: int
+    mean_entropy: float
+    """Entropy of a client's labels in bits: 0 for one class, log2(classes) for all classes alike."""
+    mean_distance: float
+    """Total variation distance of a client's labels from all labels: 0 for the same mixture, at most 1."""
+
+
+def label_counts(labels: ArrayLike, partition: Partition, classes: int) -> Indices:
+    """Samples of every class at every client, shape (clients, classes)."""
+    array = np.asarray(labels)
+    if len(array) and not (array.min() >= 0 and array.max() < classes):
+        raise InputError(f"labels are {array.min()} to {array.max()}; allowed: 0 to {classes - 1}")
+    counts = [np.bincount(array[indices], minlength=classes) for indices in partition]
+    return np.array(counts, dtype=np.int64).reshape(len(partition), classes)
+
+
+def partition_summary(labels: ArrayLike, partition: Partition, classes: int) -> PartitionSummary:
+    """Sizes, classes per client and how far the clients' labels are from the labels of all samples."""
+    counts = label_counts(labels, partition, classes)
+    sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
+    if len(sizes) == 0 or sizes.min() == 0:
+        raise InputError("the partition has no client or an empty one; allowed: clients with samples")
+    shares = counts / sizes[:, None]
+    overall = np.bincount(np.asarray(labels), minlength=classes) / len(np.asarray(labels))
+    logs = np.log2(np.where(shares > 0, shares, 1.0))
+    return PartitionSummary(
+        clients=len(sizes),
+        samples=int(sizes.sum()),
+        smallest=int(sizes.min()),
+        median_size=float(np.median(sizes)),
+        largest=int(sizes.max()),
+        fewest_classes=int(held.min()),
+        median_classes=float(np.median(held)),
+        most_classes=int(held.max()),
+        mean_entropy=float(np.abs((shares * logs).sum(axis=1)).mean()),
+        mean_distance=float(0.5 * np.abs(shares - overall).sum(axis=1).mean()),
+    )
+
+
+def draw_partition(
+    labels: ArrayLike,
+    partition: Partition,
+    path: str | Path,
+    classes: int,
+    title: str | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Path:
+    """Draws classes by client and writes the picture (PNG or PDF).
+
+    Up to 30 clients are stacked bars, as in the paper's figure of partitions; more are a heat map of counts
+    under the clients' sizes.
+    """
+    if class_names is not None and len(class_names) != classes:
+        raise InputError(f"class_names has {len(class_names)} names; allowed: {classes}, one per class")
+    names = [str(name) for name in (class_names or range(classes))]
+    counts = label_counts(labels, partition, classes)
+    if len(counts) == 0:
+        raise InputError("the partition has no clients; allowed: one or more")
+    with fedsol_style():
+        if len(counts) <= MOST_BARS and classes <= MOST_BAR_CLASSES:
+            figure = _bars(counts, names, title)
+        else:
+            figure = _heat_map(counts, names, title)
+        return save_figure(figure, path)
+
+
+def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
+    clients = len(counts)
+    figure = new_figure(7.2, max(1.7 + 0.26 * clients, 2.4, 0.9 + 0.2 * len(names)))
+    axes = figure.add_subplot()
+    widest = int(counts.sum(axis=1).max())
+    starts = np.cumsum(counts, axis=1) - counts
+    for index, name in enumerate(names):
+        color = class_color(index)
+        axes.barh(
+            np.arange(clients),
+            counts[:, index],
+            left=starts[:, index],
+            height=0.78,
+            color=color,
+            edgecolor="white",
+            linewidth=0.6,
+            label=name,
+        )
+        _name_segments(axes, counts[:, index], starts[:, index], name, text_color_on(color), widest)
+    for client, size in enumerate(counts.sum(axis=1)):
+        axes.annotate(
+            f"{size:,}",
+            (size, client),
+            (4, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=7.5,
+            color=GREY,
+        )
+    axes.set(xlim=(0, widest * 1.09), ylim=(clients - 0.4, -0.6), xlabel="samples", ylabel="client")
+    axes.set_yticks(np.arange(clients))
+    axes.xaxis.set_major_formatter(_thousands())
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    axes.spines["left"].set_visible(False)
+    light_grid(axes, "x")
+    axes.legend(
+        title="class", loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.0, handleheight=1.0
+    )
+    if title:
+        axes.set_title(title)
+    return figure
+
+
+def _name_segments(
+    axes: Axes, widths: NDArray[Any], starts: NDArray[Any], name: str, color: str, widest: int
+) -> None:
+    """Writes the class into segments wide enough for it, so that the picture is readable without colours."""
+    needed = widest * (0.012 + 0.013 * len(name))
+    for client in np.flatnonzero(widths >= needed).tolist():
+        middle = starts[client] + widths[client] / 2
+        axes.text(middle, client, name, ha="center", va="center_baseline", fontsize=7, color=color)
+
+
+def _heat_map(counts: Indices, names: list[str], title: str | None) -> Figure:
+    clients, classes = counts.shape
+    map_height = float(np.clip(0.2 * classes, 2.1, 5.2))
+    figure = new_figure(8.0, map_height + 1.75)
+    size_axes, map_axes = figure.subplots(2, 1, sharex=True, height_ratios=(0.9, map_height))
+    size_axes.fill_between(
+        np.arange(clients + 1) - 0.5, np.append(counts.sum(axis=1), 0), step="post", color=BLUE, linewidth=0
+    )
+    size_axes.set(ylabel="samples", ylim=(0, None))
+    size_axes.yaxis.set_major_formatter(_thousands())
+    size_axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    light_grid(size_axes, "y")
+
+    colors = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", BLUE, "#06283D"])
+    image = map_axes.imshow(
+        counts.T,
+        aspect="auto",
+        interpolation="nearest" if clients <= 1000 else "auto",
+        cmap=colors,
+        norm=PowerNorm(0.5, vmin=0, vmax=max(int(counts.max()), 1)),
+    )
+    map_axes.set(xlabel="client", ylabel="class", xlim=(-0.5, clients - 0.5))
+    shown = np.arange(0, classes, 1 if classes <= 30 else 10)
+    map_axes.set_yticks(shown, [names[index] for index in shown])
+    map_axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    map_axes.tick_params(length=0)
+    for side in ("top", "right"):
+        map_axes.spines[side].set_visible(True)
+    bar = figure.colorbar(image, ax=map_axes, pad=0.015, aspect=8.5 * map_height, format=_thousands())
+    bar.set_label("samples (square-root scale)")
+    bar.outline.set_linewidth(0.6)
+    if title:
+        size_axes.set_title(title)
+    return figure
+
+
+def _thousands() -> FuncFormatter:
+    return FuncFormatter(lambda value, _: f"{value:,.0f}")

@@ -1,0 +1,183 @@
+"""Run and RunDirectory: what training leaves behind, in memory and on disk."""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from fedsol.checkpoints import Checkpoints
+from fedsol.data.manifest import save_manifest
+from fedsol.errors import InputError
+from fedsol.experiment import Experiment, differing_keys
+from fedsol.federation import Federation
+from fedsol.files import disk_errors_named, write_atomically
+from fedsol.weights import Weights
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished (or interrupted) run."""
+
+    experiment: Experiment
+    rows: list[Row]
+    """One row per finished round, as in metrics.jsonl."""
+    weights: Weights = field(repr=False, default_factory=dict)
+    """The global weights after the last finished round."""
+    directory: Path | None = None
+
+    @property
+    def accuracies(self) -> list[tuple[int, float]]:
+        """(round, test accuracy between 0 and 1) of every evaluated round."""
+        return [(row["round"], row["test_accuracy"]) for row in self.rows if row["test_accuracy"] is not None]
+
+    @property
+    def final_accuracy(self) -> float | None:
+        """Test accuracy of the last evaluated round."""
+        return self.accuracies[-1][1] if self.accuracies else None
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """Highest test accuracy of any round."""
+        return max((accuracy for _, accuracy in self.accuracies), default=None)
+
+    def summary(self) -> dict[str, Any]:
+        """What summary.json holds."""
+        return {
+            "algorithm": self.experiment.algorithm["name"],
+            "seed": self.experiment.seed,
+            "rounds": len(self.rows),
+            "final_accuracy": self.final_accuracy,
+            "best_accuracy": self.best_accuracy,
+        }
+
+    def plot(self, path: str | Path) -> Path:
+        """Writes the learning curve as a picture (PNG or PDF, by the file's suffix)."""
+        from fedsol.report.curves import Curve, draw_curves
+
+        rounds = [row["round"] for row in self.rows]
+        curve = Curve(self.experiment.algorithm["name"], rounds, [[row["test_accuracy"] for row in self.rows]])
+        draw_curves([curve], Path(path), title=self.experiment.data.name)
+        return Path(path)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Self:
+        """Reads a run directory."""
+        folder = RunDirectory(Path(directory))
+        experiment = folder.read_experiment()
+        checkpoint = folder.checkpoints.newest()
+        weights = checkpoint.server.weights if checkpoint else {}
+        return cls(experiment, folder.read_rows(), weights, folder.path)
+
+
+class RunDirectory:
+    """The files of one run. Every file is replaced as a whole; rows of metrics are appended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoints")
+        self._metrics = path / "metrics.jsonl"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "experiment.toml").is_file()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second process out; the lock goes when this process does, however it ends."""
+        with disk_errors_named(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / "run.lock").open("a+")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                owner = file.read().strip() or "unknown"
+                raise InputError(f"{self.path}: process {owner} is running this run already") from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def begin(self, federation: Federation) -> None:
+        """Starts a new run. The experiment is written last: where it is, everything else is."""
+        experiment = federation.experiment
+        with disk_errors_named(self.path):
+            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            save_manifest(
+                self.path / "partition.json",
+                [indices.numpy() for indices in federation.partition],
+                dataset=experiment.data.name,
+                samples=len(federation.dataset.train),
+                settings=experiment.data.partition.model_dump(),
+                seed=experiment.seed,
+            )
+            write_atomically(self.path / "environment.json", json.dumps(environment(), indent=2) + "\n")
+            write_atomically(self._metrics, b"")
+            write_atomically(self.path / "experiment.toml", experiment.to_toml())
+
+    def check_same_experiment(self, experiment: Experiment) -> None:
+        """Refuses to go on with another experiment than the one that the run began with."""
+        differences = differing_keys(self.read_experiment(), experiment)
+        if differences:
+            raise InputError(f"{self.path}: the run began with other values of {', '.join(differences)}")
+
+    def read_experiment(self) -> Experiment:
+        """The resolved experiment of the run."""
+        if not self.exists:
+            raise InputError(f"{self.path}: there is no run here (no experiment.toml)")
+        return Experiment.load(self.path / "experiment.toml")
+
+    def read_rows(self, rounds: int | None = None) -> list[Row]:
+        """The rows of metrics, up to a round. A torn last line (the process was killed) is left out."""
+        rows: list[Row] = []
+        lines = self._metrics.read_bytes().splitlines(keepends=True) if self._metrics.is_file() else []
+        for line in lines:
+            if not line.endswith(b"\n") or (rounds is not None and len(rows) >= rounds):
+                break
+            rows.append(json.loads(line))
+        return rows
+
+    def rewrite_rows(self, rows: Sequence[Row]) -> None:
+        """Cuts the metrics back to the given rows."""
+        with disk_errors_named(self._metrics):
+            write_atomically(self._metrics, "".join(_json_line(row) for row in rows))
+
+    def append_row(self, row: Row) -> None:
+        """Adds the row of a finished round."""
+        with disk_errors_named(self._metrics), self._metrics.open("a") as file:
+            file.write(_json_line(row))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def write_summary(self, run: Run) -> None:
+        """Writes summary.json."""
+        with disk_errors_named(self.path):
+            write_atomically(self.path / "summary.json", json.dumps(run.summary(), indent=2) + "\n")
+
+def environment() -> dict[str, Any]:
+    """What the run was made with, for people who want to make it again."""
+    packages = ("fedsol", "torch", "numpy", "safetensors", "scikit-learn")
+    return {
+        "command": " ".join(sys.argv),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "packages": {name: metadata.version(name) for name in packages},
+    }
+
+
+def _json_line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row) + "\n"

@@ -1,0 +1,151 @@
+"""Task and Point: what a gradient rule may ask of one client's model. Only here is autograd touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedsol.data.batches import Batch
+from fedsol.models.build import SplitModel
+from fedsol.weights import Weights, clone
+
+Where = Literal["all", "body", "head"]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a pass through the model gives: the features that enter the head, and the logits that leave it."""
+
+    features: Tensor
+    logits: Tensor
+
+
+Loss = Callable[[Outputs, "Point"], Tensor]
+
+
+def cross_entropy(outputs: Outputs, point: Point) -> Tensor:
+    """The local loss of the paper."""
+    return F.cross_entropy(outputs.logits, point.batch.labels)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's job as a gradient rule sees it: a model, the anchor it came with, and a local loss.
+
+    Batch norm: running statistics (`buffers`) follow the unperturbed passes only; the anchor is always in evaluation
+    mode with the statistics it was received with.
+    """
+
+    model: SplitModel
+    anchor: Weights
+    anchor_buffers: Weights
+    buffers: Weights
+    lr: float
+    momentum: float = 0.0
+    local_loss: Loss = cross_entropy
+
+    def names(self, where: Where) -> tuple[str, ...]:
+        """Names of the parameters of a part of the model."""
+        return {"all": self.model.names, "body": self.model.body_names, "head": self.model.head_names}[where]
+
+    def at(self, weights: Weights, batch: Batch) -> Point:
+        """The model at these weights on this batch; nothing is computed yet."""
+        return Point(self, weights, batch)
+
+
+class Point:
+    """A model at given weights on one batch. Each pass through it is made when first asked for, and only once."""
+
+    def __init__(self, task: Task, weights: Weights, batch: Batch, origin: Point | None = None) -> None:
+        self.task = task
+        self.weights = weights
+        self.batch = batch
+        self._origin = origin
+        self._statistics_are_updated = False
+
+    def moved(self, step: Weights) -> Point:
+        """The point `weights + step`. A step of the head alone shares this point's pass through the body."""
+        return Point(self.task, {n: w + step[n] if n in step else w for n, w in self.weights.items()}, self.batch, self)
+
+    def gradient(self, loss: Loss | None = None, where: Where = "all", keep: bool = False) -> tuple[Weights, Tensor]:
+        """Gradient of a loss (default: the local one) with respect to a part of the weights, and the loss.
+
+        `keep` leaves the pass usable for another gradient at this point.
+        """
+        names = self.task.names(where)
+        outputs = self._head_outputs() if where == "head" else self.outputs
+        value = (loss or self.task.local_loss)(outputs, self)
+        leaves = [self._leaves[name] for name in names]
+        found = torch.autograd.grad(value, leaves, retain_graph=keep, allow_unused=True, materialize_grads=True)
+        return dict(zip(names, found, strict=True)), value.detach()
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """Features and logits, in training mode."""
+        return Outputs(self.features, self._logits(self.features))
+
+    @cached_property
+    def features(self) -> Tensor:
+        """The features that enter the head, in training mode."""
+        if self._origin is not None and self._shares_body:
+            return self._origin.features
+        return self.task.model.features({**self._leaves, **self._buffers_for_pass()}, self.batch.inputs)
+
+    @cached_property
+    def anchor_outputs(self) -> Outputs:
+        """What the anchor answers to this batch, in evaluation mode and without a graph."""
+        if self._origin is not None:
+            return self._origin.anchor_outputs
+        model = self.task.model
+        model.train(False)
+        with torch.inference_mode():
+            features, logits = model.outputs({**self.task.anchor, **self.task.anchor_buffers}, self.batch.inputs)
+        model.train(True)
+        return Outputs(features.clone(), logits.clone())
+
+    @cached_property
+    def _shares_body(self) -> bool:
+        origin = self._origin
+        return origin is not None and all(self.weights[n] is origin.weights[n] for n in self.task.model.body_names)
+
+    @cached_property
+    def _leaves(self) -> Weights:
+        """The leaves that the graph of `outputs` hangs on: a shared body brings its own."""
+        if self._origin is not None and self._shares_body:
+            return {**self._origin._leaves, **_leaves_of(self.weights, self.task.model.head_names)}
+        return _leaves_of(self.weights, self.task.model.names)
+
+    def _head_outputs(self) -> Outputs:
+        """Outputs whose graph ends at the features: all that a gradient of the head needs."""
+        features = self.features.detach()
+        return Outputs(features, self._logits(features))
+
+    def _logits(self, features: Tensor) -> Tensor:
+        return self.task.model.logits({**self._leaves, **self.task.buffers}, features)
+
+    def _buffers_for_pass(self) -> Weights:
+        """The task's own buffers for the first unperturbed pass on a batch, copies for every other."""
+        if not self.task.buffers:
+            return {}
+        if self._origin is not None:
+            self._origin._update_statistics()
+        elif not self._statistics_are_updated:
+            self._statistics_are_updated = True
+            return self.task.buffers
+        return clone(self.task.buffers)
+
+    def _update_statistics(self) -> None:
+        """Makes the unperturbed pass for the sake of running statistics, if nothing else needed it."""
+        if not self._statistics_are_updated:
+            with torch.no_grad():
+                self.task.model.features({**self.weights, **self._buffers_for_pass()}, self.batch.inputs)
+
+
+def _leaves_of(weights: Weights, names: tuple[str, ...]) -> Weights:
+    return {name: weights[name].detach().requires_grad_() for name in names}

@@ -1,0 +1,236 @@
+"""train(): the only round loop."""
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from fedsol.checks import reason_to_reject
+from fedsol.client_states import ClientStates
+from fedsol.engines import Engine, make_engine
+from fedsol.errors import InputError, RunError
+from fedsol.evaluation import Tally
+from fedsol.experiment import Experiment
+from fedsol.federation import Federation, build_federation
+from fedsol.interrupts import Interrupts
+from fedsol.messages import Job, ServerState, Update
+from fedsol.randomness import generator_for
+from fedsol.runs import Row, Run, RunDirectory
+from fedsol.weights import size_in_bytes
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """A finished round, as callbacks see it."""
+
+    round: int
+    before: ServerState
+    after: ServerState
+    updates: Sequence[Update]
+    """The accepted updates, by client id."""
+    evaluation: Tally | None
+    row: Row
+
+
+class Callback:
+    """Override what you need; nothing here may change the run."""
+
+    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        """Before the first round of this process; `rows` are those of rounds finished earlier."""
+
+    def round_started(self, round_number: int, clients: Sequence[int]) -> None:
+        """The clients of a round are known."""
+
+    def client_finished(self, update: Update) -> None:
+        """One client's update has come in."""
+
+    def round_finished(self, result: RoundResult) -> None:
+        """A round is over and saved."""
+
+    def finished(self, run: Run) -> None:
+        """The run is over: complete, or interrupted after saving."""
+
+
+def train(
+    experiment: Experiment,
+    callbacks: Iterable[Callback] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+) -> Run:
+    """Runs an experiment and returns what came of it.
+
+    With `out` the run directory is written there, and `resume` goes on with a run that is there already, to bitwise
+    the same end as if it had never stopped. On Ctrl-C the last finished round is saved and `KeyboardInterrupt` raised.
+    """
+    federation = build_federation(experiment)
+    if out is None:
+        if resume:
+            raise InputError("resume: needs the directory of the run (out)")
+        return _Loop(federation, None, list(callbacks)).run()
+    directory = RunDirectory(Path(out))
+    if directory.exists and not resume:
+        raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another directory (--out)")
+    with directory.locked():
+        return _Loop(federation, directory, list(callbacks)).run()
+
+
+class _Loop:
+    """The state of the round loop: what is known after the last finished round."""
+
+    def __init__(self, federation: Federation, directory: RunDirectory | None, callbacks: list[Callback]) -> None:
+        self.federation = federation
+        self.directory = directory
+        self.callbacks = callbacks
+        initial = federation.initial_weights()
+        algorithm = federation.algorithm
+        self.server = ServerState(initial, federation.clients, algorithm.init_server(initial))
+        self.states = ClientStates(
+            lambda: algorithm.init_client(initial), directory.checkpoints.client_folder if directory else None
+        )
+        self.rows: list[Row] = []
+        self.saved_round = 0
+        self.interrupts = Interrupts()
+
+    def run(self) -> Run:
+        """All rounds that are not finished yet."""
+        self._open_directory()
+        experiment = self.federation.experiment
+        assert experiment.rounds is not None
+        with self.interrupts, make_engine(self.federation) as engine:
+            try:
+                self._tell("started", self.federation, list(self.rows))
+                for round_number in range(len(self.rows) + 1, experiment.rounds + 1):
+                    self._round(engine, round_number)
+            finally:
+                self._save_checkpoint()
+                run = Run(experiment, self.rows, self.server.weights, self.directory.path if self.directory else None)
+                if self.directory:
+                    self.directory.write_summary(run)
+                self.states.close()
+                self._tell("finished", run)
+        return run
+
+    def _open_directory(self) -> None:
+        if self.directory is None:
+            return
+        if not self.directory.exists:
+            self.directory.begin(self.federation)
+            return
+        self.directory.check_same_experiment(self.federation.experiment)
+        checkpoint = self.directory.checkpoints.newest()
+        if checkpoint is not None:
+            self.server = checkpoint.server
+            self.states.restore(checkpoint.clients)
+            self.saved_round = checkpoint.round
+        self.rows = self.directory.read_rows(self.saved_round)
+        if len(self.rows) != self.saved_round:
+            raise RunError(f"{self.directory.path / 'metrics.jsonl'}: has {len(self.rows)} of {self.saved_round} rows")
+        self.directory.rewrite_rows(self.rows)
+
+    def _round(self, engine: Engine, round_number: int) -> None:
+        """One round: sample, train, check, aggregate, evaluate; then all of it is kept, or nothing."""
+        start = time.perf_counter()
+        before = self.server
+        with self.interrupts.allowed():
+            jobs = self._jobs(round_number)
+            self._tell("round_started", round_number, [job.client for job in jobs])
+            received = self._train(engine, jobs)
+            accepted = self._accept(received, before, round_number)
+            after = self.federation.algorithm.aggregate(before, accepted) if accepted else before
+            evaluation = self._evaluate(engine, after, round_number)
+        row = self._row(round_number, jobs, received, accepted, evaluation, time.perf_counter() - start)
+        self.server = after
+        for update in accepted:
+            self.states.put(update.client, round_number, update.state)
+        self.rows.append(row)
+        if self.directory:
+            self.directory.append_row(row)
+        if round_number % self.federation.experiment.server.checkpoint_every == 0:
+            self._save_checkpoint()
+        self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, row))
+
+    def _jobs(self, round_number: int) -> list[Job]:
+        broadcast = self.federation.algorithm.broadcast(self.server)
+        return [
+            Job(client, round_number, self.server.weights, broadcast, self.states.get(client))
+            for client in sample_clients(self.federation.experiment, self.federation.clients, round_number)
+        ]
+
+    def _train(self, engine: Engine, jobs: Sequence[Job]) -> list[Update]:
+        """The updates of a round, by client id, whatever order they came in."""
+        received = []
+        for update in engine.train(jobs):
+            received.append(update)
+            self._tell("client_finished", update)
+        return sorted(received, key=lambda update: update.client)
+
+    def _accept(self, updates: Sequence[Update], server: ServerState, round_number: int) -> list[Update]:
+        """The updates that are fit to be aggregated, with their shares in the average."""
+        accepted = []
+        for update in updates:
+            reason = reason_to_reject(update, server.weights)
+            if reason is None:
+                accepted.append(update)
+            else:
+                log.warning("round %d: the update of client %d is rejected: it %s", round_number, update.client, reason)
+        uniform = self.federation.experiment.server.weighting == "uniform"
+        sizes = [1 if uniform else update.examples for update in accepted]
+        return [replace(update, share=size / sum(sizes)) for update, size in zip(accepted, sizes, strict=True)]
+
+    def _evaluate(self, engine: Engine, server: ServerState, round_number: int) -> Tally | None:
+        experiment = self.federation.experiment
+        if round_number % experiment.server.evaluate_every and round_number != experiment.rounds:
+            return None
+        tally = engine.evaluate(server.weights)
+        if not torch.isfinite(torch.tensor(tally.loss)):
+            raise RunError(
+                f"round {round_number}: the test loss of the global model is not finite ({tally.loss}); "
+                f"the run stops after round {len(self.rows)}: try a smaller client.lr or client.clip_norm"
+            )
+        return tally
+
+    def _row(
+        self,
+        round_number: int,
+        jobs: Sequence[Job],
+        received: Sequence[Update],
+        accepted: Sequence[Update],
+        evaluation: Tally | None,
+        seconds: float,
+    ) -> Row:
+        return {
+            "round": round_number,
+            "test_accuracy": evaluation.accuracy if evaluation else None,
+            "test_loss": evaluation.loss if evaluation else None,
+            "train_loss": sum(u.share * u.metrics["train_loss"] for u in accepted) if accepted else None,
+            "clients": len(accepted),
+            "examples": sum(update.examples for update in accepted),
+            "seconds": round(seconds, 3),
+            "bytes_up": sum(size_in_bytes(update.weights) + size_in_bytes(update.payload) for update in received),
+            "bytes_down": sum(size_in_bytes(job.weights) + size_in_bytes(job.broadcast) for job in jobs),
+            "rejected": len(received) - len(accepted),
+            "client_ids": [job.client for job in jobs],
+            "class_accuracy": evaluation.class_accuracy if evaluation else None,
+        }
+
+    def _save_checkpoint(self) -> None:
+        if self.directory and len(self.rows) > self.saved_round:
+            self.directory.checkpoints.save(len(self.rows), self.server, self.states)
+            self.saved_round = len(self.rows)
+
+    def _tell(self, event: str, *arguments: object) -> None:
+        for callback in self.callbacks:
+            getattr(callback, event)(*arguments)
+
+
+def sample_clients(experiment: Experiment, clients: int, round_number: int) -> list[int]:
+    """Ids of the clients of a round, ascending: `fraction` of all, at least one."""
+    assert experiment.server.fraction is not None
+    count = max(1, round(experiment.server.fraction * clients))
+    order = torch.randperm(clients, generator=generator_for(experiment.seed, "sampling", round_number))
+    return sorted(order[:count].tolist())

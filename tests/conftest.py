@@ -1,0 +1,44 @@
+"""Fixtures that several test files share."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsol import Experiment
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """As in every engine: sums do not depend on the number of cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def tiny() -> Experiment:
+    """Two quick rounds on the embedded data."""
+    return Experiment(
+        rounds=2,
+        data={"partition": {"clients": 8}},
+        server={"fraction": 0.5},
+        client={"epochs": 1},
+        algorithm={"name": "fedavg"},
+    )
+
+
+@pytest.fixture(scope="session")
+def real_data(tmp_path_factory) -> Path:
+    """A folder with the genuine CIFAR-10, MNIST and a PathMNIST sample, where they are at hand."""
+    unpack = REPOSITORY.parent / "shared" / "data" / "unpack"
+    if not unpack.is_file():
+        pytest.skip(f"{unpack} is not here: no real CIFAR-10 and MNIST to test with")
+    folder = tmp_path_factory.mktemp("real-data")
+    subprocess.run([sys.executable, str(unpack), str(folder)], check=True, capture_output=True)
+    return folder

@@ -1,0 +1,414 @@
+"""Partitions: every sample once, the sizes and skews they promise, reproducible, and always an end."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsol.data import partition as partitions
+from fedsol.data.manifest import partition_hash, save_manifest
+from fedsol.errors import InputError
+
+seeds = st.integers(0, 2**32 - 1)
+label_lists = st.lists(st.integers(0, 6), min_size=1, max_size=150)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def balanced(classes: int = 10, each: int = 100) -> np.ndarray:
+    """Balanced labels in a fixed random order, as in a file."""
+    return rng(99).permutation(np.repeat(np.arange(classes), each))
+
+
+def sizes_of(partition: partitions.Partition) -> np.ndarray:
+    return np.array([len(indices) for indices in partition])
+
+
+def assert_every_sample_once(partition: partitions.Partition, total: int, clients: int) -> None:
+    assert len(partition) == clients
+    assert all(indices.dtype == np.int64 and (np.diff(indices) > 0).all() for indices in partition)
+    assert np.array_equal(np.sort(np.concatenate(partition)), np.arange(total))
+
+
+@st.composite
+def labels_and_clients(draw: st.DrawFn) -> tuple[np.ndarray, int]:
+    labels = np.array(draw(label_lists))
+    return labels, draw(st.integers(1, len(labels)))
+
+
+@given(labels_and_clients(), seeds)
+def test_iid_uses_every_sample_once_in_equal_shares(case: tuple[np.ndarray, int], seed: int) -> None:
+    labels, clients = case
+    partition = partitions.iid(labels, clients, rng(seed))
+    assert_every_sample_once(partition, len(labels), clients)
+    assert np.ptp(sizes_of(partition)) <= 1
+
+
+@given(labels_and_clients(), seeds, st.data())
+def test_shards_of_equal_size_give_clients_of_equal_size(
+    case: tuple[np.ndarray, int], seed: int, data: st.DataObject
+) -> None:
+    labels, clients = case
+    shards = data.draw(st.integers(1, len(labels) // clients))
+    partition = partitions.sharding(labels, clients, rng(seed), shards)
+    assert_every_sample_once(partition, len(labels), clients)
+    assert np.ptp(sizes_of(partition)) <= 1
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    seeds,
+    st.sampled_from(partitions.BALANCES),
+)
+def test_clients_hold_at_most_as_many_classes_as_shards(
+    classes: int, clients_per_class: int, shards: int, size: int, seed: int, balance: str
+) -> None:
+    """Where every class is a whole number of shards, a shard holds one class and a client at most `shards`."""
+    labels, clients = balanced(classes, clients_per_class * shards * size), clients_per_class * classes
+    partition = partitions.sharding(labels, clients, rng(seed), shards, balance)
+    assert_every_sample_once(partition, len(labels), clients)
+    assert set(sizes_of(partition)) == {shards * size}
+    for indices in partition:
+        counts = np.bincount(labels[indices], minlength=classes)
+        assert (counts % size == 0).all()
+        assert (counts > 0).sum() <= shards
+
+
+@pytest.mark.parametrize("balance", partitions.BALANCES)
+def test_two_shards_mean_at_most_two_classes(balance: str) -> None:
+    labels = balanced()
+    partition = partitions.sharding(labels, 50, rng(), 2, balance)
+    held = [len(np.unique(labels[indices])) for indices in partition]
+    assert set(held) == {1, 2}
+    assert set(sizes_of(partition)) == {20}
+
+
+def test_shards_by_class_follow_unbalanced_classes() -> None:
+    labels = np.repeat([0, 1], [300, 100])
+    partition = partitions.sharding(labels, 4, rng(1), 1, "class")
+    assert_every_sample_once(partition, 400, 4)
+    assert sorted(sizes_of(partition)) == [50, 50, 150, 150]
+    assert all(len(np.unique(labels[indices])) == 1 for indices in partition)
+    by_size = partitions.sharding(labels, 4, rng(1), 1, "size")
+    assert set(sizes_of(by_size)) == {100}
+
+
+def test_largest_classes_get_the_shards_left_over() -> None:
+    labels = np.repeat([0, 1, 2], [60, 200, 70])
+    partition = partitions.sharding(labels, 4, rng(), 1, "class")
+    assert sorted(sizes_of(partition)) == [60, 70, 100, 100]
+
+
+def test_shards_do_not_follow_the_order_of_the_file() -> None:
+    labels = np.zeros(100, dtype=np.int64)
+    partition = partitions.sharding(labels, 2, rng(), 1)
+    assert not np.array_equal(partition[0], np.arange(50))
+    assert not np.array_equal(partition[0], np.arange(50, 100))
+
+
+alphas = st.sampled_from([5e-324, 1e-300, 1e-5, 0.01, 0.1, 1.0, 10.0, 1e12, 1.7e308])
+
+
+@settings(deadline=None)
+@given(labels_and_clients(), seeds, alphas, st.booleans(), st.data())
+def test_dirichlet_uses_every_sample_once_and_respects_the_smallest_size(
+    case: tuple[np.ndarray, int], seed: int, alpha: float, cap: bool, data: st.DataObject
+) -> None:
+    labels, clients = case
+    smallest = data.draw(st.integers(0, len(labels) // clients))
+    partition = partitions.dirichlet(labels, clients, rng(seed), alpha, cap, smallest, max_draws=3)
+    assert_every_sample_once(partition, len(labels), clients)
+    assert sizes_of(partition).min() >= max(smallest, 1)
+
+
+@settings(deadline=None)
+@given(labels_and_clients(), seeds, alphas, st.data())
+def test_a_client_with_its_average_share_gets_no_further_class(
+    case: tuple[np.ndarray, int], seed: int, alpha: float, data: st.DataObject
+) -> None:
+    """In the order of classes: whoever holds N/clients samples of lower classes has none of this one.
+
+    It holds after a repair, too: that only takes from clients, or fills them up to at most N/clients samples.
+    """
+    labels, clients = case
+    smallest = data.draw(st.integers(0, len(labels) // clients))
+    partition = partitions.dirichlet(labels, clients, rng(seed), alpha, True, smallest, max_draws=2)
+    counts = np.array([np.bincount(labels[indices], minlength=7) for indices in partition])
+    held_before = np.cumsum(counts, axis=1) - counts
+    assert (counts[held_before >= len(labels) / clients] == 0).all()
+
+
+def test_without_the_cap_large_clients_may_get_more() -> None:
+    labels = balanced(10, 20)
+    largest = {
+        cap: max(
+            sizes_of(partitions.dirichlet(labels, 10, rng(seed), 0.05, cap, 0)).max() for seed in range(10)
+        )
+        for cap in (True, False)
+    }
+    assert largest[False] > largest[True]
+    assert largest[True] <= 20 + 20
+
+
+@pytest.mark.parametrize("cap", [True, False])
+def test_a_thousand_clients_at_a_tiny_alpha_come_to_an_end(cap: bool) -> None:
+    labels = balanced(10, 6000)
+    partition = partitions.dirichlet(labels, 1000, rng(), 0.01, cap)
+    assert_every_sample_once(partition, 60_000, 1000)
+    assert sizes_of(partition).min() == 10
+    held = [len(np.unique(labels[indices])) for indices in partition]
+    assert np.median(held) == 1, "repaired clients must stay as skewed as the others"
+
+
+def test_repair_gives_exactly_the_smallest_size_to_all_when_there_is_no_slack() -> None:
+    partition = partitions.dirichlet(balanced(2, 50), 10, rng(), 1e-9, True, 10, max_draws=1)
+    assert_every_sample_once(partition, 100, 10)
+    assert set(sizes_of(partition)) == {10}
+
+
+def test_repair_takes_from_the_largest_clients() -> None:
+    owners = np.repeat([0, 1, 2, 3], [12, 9, 4, 0])
+    partitions._fill_small_clients(owners, np.zeros(25, dtype=np.int64), 4, 4, rng())
+    assert sorted(np.bincount(owners)) == [4, 4, 8, 9]
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 3.0])
+def test_weights_have_the_mean_and_variance_of_a_dirichlet(alpha: float) -> None:
+    generator = rng(5)
+    draws = np.array(
+        [partitions._dirichlet_weights(np.ones(5, dtype=bool), alpha, generator) for _ in range(8000)]
+    )
+    shares = draws / draws.sum(axis=1, keepdims=True)
+    assert shares.mean(axis=0) == pytest.approx(np.full(5, 0.2), abs=0.02)
+    assert shares.var(axis=0) == pytest.approx(np.full(5, 0.16 / (5 * alpha + 1)), rel=0.1)
+
+
+def test_weights_are_never_zero_for_all_open_clients() -> None:
+    is_open = np.zeros(100, dtype=bool)
+    is_open[[3, 70]] = True
+    for seed in range(50):
+        weights = partitions._dirichlet_weights(is_open, 1e-8, rng(seed))
+        assert weights[is_open].max() == 1
+        assert (weights[~is_open] == 0).all()
+
+
+def test_heterogeneity_grows_as_alpha_shrinks() -> None:
+    labels = balanced(10, 500)
+    held = [
+        np.mean(
+            [len(np.unique(labels[indices])) for indices in partitions.dirichlet(labels, 20, rng(), alpha)]
+        )
+        for alpha in (0.02, 0.2, 2.0, 200.0)
+    ]
+    assert held == sorted(held)
+    assert held[0] < 4
+    assert held[-1] == 10
+
+
+def drawn(seed: int) -> list[partitions.Partition]:
+    labels = balanced()
+    return [
+        partitions.iid(labels, 7, rng(seed)),
+        partitions.sharding(labels, 7, rng(seed), 3),
+        partitions.sharding(labels, 7, rng(seed), 3, "class"),
+        partitions.dirichlet(labels, 7, rng(seed), 0.1),
+        partitions.dirichlet(labels, 50, rng(seed), 0.01),
+    ]
+
+
+def test_the_generator_decides_everything() -> None:
+    first, again, other = ([partition_hash(partition) for partition in drawn(seed)] for seed in (1, 1, 2))
+    assert first == again
+    assert not set(first) & set(other)
+
+
+def test_owners_become_clients_in_the_order_of_their_ids() -> None:
+    partition = partitions.by_owner(np.array([7, 2, 7, 5, 2]))
+    assert [indices.tolist() for indices in partition] == [[1, 4], [3], [0, 2]]
+    assert [indices.tolist() for indices in partitions.by_owner(["b", "a", "b"])] == [[1], [0, 2]]
+    with pytest.raises(InputError, match="one or more samples"):
+        partitions.by_owner([])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda y: partitions.iid(y, 0, rng()), r"data\.partition\.clients is 0; allowed: 1 to 100"),
+        (lambda y: partitions.iid(y, 101, rng()), r"data\.partition\.clients is 101; allowed: 1 to 100"),
+        (lambda y: partitions.iid([], 1, rng()), "labels are float64"),
+        (lambda y: partitions.iid(y[:, None], 1, rng()), r"labels are int64 of shape \(100, 1\)"),
+        (lambda y: partitions.sharding(y, 10, rng(), 11), r"data\.partition\.shards is 11; allowed: 1 to 10"),
+        (lambda y: partitions.sharding(y, 10, rng(), 0), r"data\.partition\.shards is 0; allowed: 1 to 10"),
+        (
+            lambda y: partitions.sharding(y, 10, rng(), 2, "both"),
+            r"data\.partition\.balance is 'both'; allowed: size",
+        ),
+        (
+            lambda y: partitions.sharding(y, 3, rng(), 2, "class"),
+            r"data\.partition\.shards is 2; .* 10 classes",
+        ),
+        (
+            lambda y: partitions.dirichlet(y, 10, rng(), 0.0),
+            r"data\.partition\.alpha is 0\.0; allowed: a finite",
+        ),
+        (lambda y: partitions.dirichlet(y, 10, rng(), -1), r"data\.partition\.alpha is -1"),
+        (lambda y: partitions.dirichlet(y, 10, rng(), float("nan")), r"data\.partition\.alpha is nan"),
+        (lambda y: partitions.dirichlet(y, 10, rng(), float("inf")), r"data\.partition\.alpha is inf"),
+        (
+            lambda y: partitions.dirichlet(y, 11, rng(), 1.0),
+            r"data\.partition\.min_size is 10; allowed: 0 to 9",
+        ),
+        (lambda y: partitions.dirichlet(y, 10, rng(), 1.0, True, -1), r"data\.partition\.min_size is -1"),
+        (lambda y: partitions.dirichlet(y, 10, rng(), 1.0, max_draws=0), "max_draws is 0"),
+    ],
+)
+def test_bad_values_are_named(call: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call(balanced(10, 10))  # type: ignore[operator]
+
+
+def test_a_class_too_small_for_its_shards_is_named() -> None:
+    labels = np.repeat([0, 8], [100, 3])
+    with pytest.raises(
+        InputError, match=r"data\.partition\.shards is 2; .* class 8 has 3 samples for 10 shards"
+    ):
+        partitions.sharding(labels, 10, rng(), 2, "class")
+
+
+@dataclass(frozen=True)
+class Settings:
+    kind: str
+    clients: int | None = 5
+    alpha: float | None = 0.5
+    shards: int | None = 2
+    balance: str = "size"
+    cap: bool = True
+    min_size: int = 10
+    file: str | Path | None = None
+
+
+def test_settings_choose_the_partition(tmp_path: Path) -> None:
+    labels, owners = balanced(), np.arange(1000) % 3
+    path = tmp_path / "mine.json"
+    path.write_text("[[2, 1], [0]]")
+    cases = [
+        (Settings("iid"), partitions.iid(labels, 5, rng(3))),
+        (Settings("sharding"), partitions.sharding(labels, 5, rng(3), 2)),
+        (Settings("sharding", balance="class"), partitions.sharding(labels, 5, rng(3), 2, "class")),
+        (Settings("dirichlet", cap=False), partitions.dirichlet(labels, 5, rng(3), 0.5, False)),
+        (Settings("own", clients=None), partitions.by_owner(owners)),
+        (Settings("own", clients=3), partitions.by_owner(owners)),
+        (Settings("file", clients=None, file=path), [np.array([1, 2]), np.array([0])]),
+    ]
+    for chosen, expected in cases:
+        made = partitions.make_partition(chosen, labels, owners, rng(3))
+        assert partition_hash(made) == partition_hash(expected), chosen
+
+
+@pytest.mark.parametrize(
+    ("chosen", "owners", "message"),
+    [
+        (
+            Settings("lda"),
+            None,
+            r"data\.partition\.kind is 'lda'; allowed: iid, sharding, dirichlet, file, own",
+        ),
+        (Settings("iid", clients=None), None, r"data\.partition\.clients is missing"),
+        (Settings("sharding", shards=None), None, r"data\.partition\.shards is missing"),
+        (Settings("dirichlet", alpha=None), None, r"data\.partition\.alpha is missing"),
+        (Settings("file"), None, r"data\.partition\.file is missing"),
+        (Settings("file", file=""), None, r"data\.partition\.file is missing"),
+        (Settings("own"), None, r"data\.partition\.kind is 'own'; .* does not say"),
+        (Settings("own"), np.zeros(999), "999 client ids for 1000 samples"),
+        (Settings("own"), np.zeros(1000), r"data\.partition\.clients is 5; allowed: 1, .* the dataset"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(
+    chosen: Settings, owners: np.ndarray | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        partitions.make_partition(chosen, balanced(), owners, rng())
+
+
+def test_a_file_with_another_number_of_clients_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "two.json"
+    path.write_text("[[0], [1]]")
+    chosen = Settings("file", file=path)
+    with pytest.raises(InputError, match=r"data\.partition\.clients is 5; allowed: 2, .*two\.json"):
+        partitions.make_partition(chosen, balanced(), None, rng())
+    assert len(partitions.make_partition(replace(chosen, clients=2), balanced(), None, rng())) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [[4, 0], [1, 3]],
+        {"clients": [[4, 0], [1, 3]]},
+        {"clients": {"anna": [4, 0], "ben": [1, 3]}, "note": "by hand"},
+    ],
+)
+def test_plain_files_of_indices(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "indices.json"
+    path.write_text(json.dumps(content))
+    assert [indices.tolist() for indices in partitions.from_file(path, 5)] == [[0, 4], [1, 3]]
+
+
+def test_a_saved_partition_is_a_file_of_indices(tmp_path: Path) -> None:
+    partition = partitions.dirichlet(balanced(), 10, rng(), 0.1)
+    save_manifest(tmp_path / "p.json", partition, dataset="digits", samples=1000, settings={}, seed=0)
+    assert partition_hash(partitions.from_file(tmp_path / "p.json", 1000)) == partition_hash(partition)
+    with pytest.raises(InputError, match=r"p\.json: samples is 1000, but the data has 999"):
+        partitions.from_file(tmp_path / "p.json", 999)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[0, 1", "is not a valid JSON file"),
+        ("\udcff", "is not a valid JSON file"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"clients": {"a": [0], "a": [1]}}', "the key 'a' occurs twice"),
+        ("5", "clients is 5; allowed: lists of indices"),
+        ("[]", r"clients is \[\]"),
+        ('{"people": [[0]]}', "clients is None"),
+        ("[[0], []]", r"client 1 is \[\]; allowed: a list of at least one index"),
+        ("[[0], 7]", "client 1 is 7"),
+        ("[[0], [5]]", "client 1 names index 5; allowed: integers from 0 to 4"),
+        ("[[-1]]", "client 0 names index -1"),
+        ("[[0], [1.0]]", r"client 1 names index 1\.0"),
+        ("[[true]]", "client 0 names index True"),
+        ("[[NaN]]", "client 0 names index nan"),
+        ("[[10000000000000000000000000]]", "client 0 names index 1000"),
+        ("[[2, 2]]", "client 0 names index 2, which client 0 has named before"),
+        (
+            '{"clients": {"a": [3, 1], "b": [1]}}',
+            "client 'b' names index 1, which client 'a' has named before",
+        ),
+        (
+            '{"format": "fedsol-partition/9", "clients": [[0]]}',
+            "format is 'fedsol-partition/9'; allowed: 'fedsol-",
+        ),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=message) as caught:
+        partitions.from_file(path, 5)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read the partition file .*none\.json: No such file"):
+        partitions.from_file(tmp_path / "none.json", 5)
+    with pytest.raises(InputError, match="cannot read the partition file"):
+        partitions.from_file(tmp_path, 5)

@@ -1,0 +1,88 @@
+"""Learning curves: mean and deviation over seeds, gaps where they belong, reproducible pictures."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedsol.errors import InputError
+from fedsol.report.curves import Curve, draw_curves, mean_and_std
+
+
+def some_curves(count: int = 3) -> list[Curve]:
+    rng = np.random.default_rng(0)
+    rounds = list(range(1, 41))
+    rise = 1 - np.exp(-np.arange(40) / 10)
+    return [
+        Curve(
+            f"method {index}",
+            rounds,
+            (0.1 + 0.05 * index + 0.5 * rise + rng.normal(0, 0.01, (3, 40))).tolist(),
+        )
+        for index in range(count)
+    ]
+
+
+def test_mean_and_sample_deviation_over_seeds() -> None:
+    rounds, mean, std = mean_and_std(Curve("a", [1, 2], [[0.1, 0.4], [0.3, 0.4]]))
+    assert rounds.tolist() == [1, 2]
+    assert mean == pytest.approx([0.2, 0.4])
+    assert std == pytest.approx([0.1 * math.sqrt(2), 0.0])
+
+
+def test_rounds_without_values_are_left_out_and_missing_seeds_do_not_count() -> None:
+    rounds, mean, std = mean_and_std(Curve("a", [1, 2, 3], [[0.2, None, 0.5], [0.4, None, None]]))
+    assert rounds.tolist() == [1, 3]
+    assert mean == pytest.approx([0.3, 0.5])
+    assert std == pytest.approx([0.1 * math.sqrt(2), 0.0])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_diverged_seed_leaves_a_gap(bad: float) -> None:
+    _, mean, std = mean_and_std(Curve("a", [1, 2], [[0.2, bad], [0.4, 0.4]]))
+    assert mean[0] == pytest.approx(0.3)
+    assert np.isnan([mean[1], std[1]]).all()
+
+
+@pytest.mark.parametrize("count", [1, 3, 23])
+def test_pictures_are_written_and_repeat_byte_for_byte(tmp_path: Path, count: int) -> None:
+    paths = [
+        draw_curves(some_curves(count), tmp_path / name, "Accuracy", "round") for name in ("a.png", "b.png")
+    ]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    with Image.open(paths[0]) as image:
+        assert image.size == (1080, 600 if count < 20 else 825)
+        assert len(image.convert("RGB").getcolors(maxcolors=1_000_000)) > 50
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        Curve("one round", [5], [[0.5], [0.7]]),
+        Curve("one value", [1, 2, 3], [[None, 0.5, None]]),
+        Curve("diverged", [1, 2], [[math.nan, math.nan]]),
+        Curve("_hidden $ name $", [1, 2], [[0.5, 0.6]]),
+    ],
+)
+def test_odd_curves_are_drawn_without_a_warning(tmp_path: Path, curve: Curve) -> None:
+    assert draw_curves([curve], tmp_path / "odd.png").stat().st_size > 1000
+
+
+def test_losses_are_not_percentages(tmp_path: Path) -> None:
+    shares = draw_curves(some_curves(), tmp_path / "a.png")
+    losses = draw_curves(some_curves(), tmp_path / "b.png", percent=False)
+    assert shares.read_bytes() != losses.read_bytes()
+
+
+def test_bad_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no curves to draw"):
+        draw_curves([], tmp_path / "a.png")
+    with pytest.raises(InputError, match="curve 'x' has 1 values for its seed number 1; allowed: 2"):
+        draw_curves([Curve("x", [1, 2], [[0.1, 0.2], [0.1]])], tmp_path / "a.png")
+    with pytest.raises(InputError, match="curve 'x' has no values"):
+        draw_curves([Curve("x", [1, 2], [[None, None]])], tmp_path / "a.png")
+    with pytest.raises(InputError, match="curve 'x' has no values"):
+        draw_curves([Curve("x", [], [])], tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,90 @@
+"""The numbers and the picture of a partition."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedsol.data.partition import Partition, dirichlet, iid, sharding
+from fedsol.errors import InputError
+from fedsol.report.partition_figure import draw_partition, label_counts, partition_summary
+
+LABELS = np.repeat(np.arange(10), 100)
+
+
+def drawn(clients: int) -> Partition:
+    return dirichlet(LABELS, clients, np.random.default_rng(0), 0.1, min_size=1)
+
+
+def test_counts_by_hand() -> None:
+    labels = np.array([0, 2, 2, 1, 0])
+    counts = label_counts(labels, [np.array([0, 1, 2]), np.array([4])], classes=4)
+    assert counts.tolist() == [[1, 0, 2, 0], [1, 0, 0, 0]]
+
+
+def test_summary_by_hand() -> None:
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    summary = partition_summary(labels, [np.array([0, 1]), np.array([2, 3, 4, 5])], classes=2)
+    assert (summary.clients, summary.samples) == (2, 6)
+    assert (summary.smallest, summary.median_size, summary.largest) == (2, 3.0, 4)
+    assert (summary.fewest_classes, summary.median_classes, summary.most_classes) == (1, 1.5, 2)
+    quarter = -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
+    assert summary.mean_entropy == pytest.approx((0 + quarter) / 2)
+    assert summary.mean_distance == pytest.approx((0.5 + 0.25) / 2)
+
+
+def test_extremes_of_the_summary() -> None:
+    one_class = sharding(LABELS, 10, np.random.default_rng(0), 1)
+    summary = partition_summary(LABELS, one_class, 10)
+    assert summary.mean_entropy == 0
+    assert summary.mean_distance == pytest.approx(0.9)
+    same_mixture = [np.arange(start, 1000, 10) for start in range(10)]
+    summary = partition_summary(LABELS, same_mixture, 10)
+    assert summary.mean_entropy == pytest.approx(math.log2(10))
+    assert summary.mean_distance == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("clients", "size"),
+    [(1, (1080, 435)), (10, (1080, 645)), (30, (1080, 1425)), (31, (1200, 577)), (300, (1200, 577))],
+)
+def test_pictures_have_the_expected_size_and_are_not_blank(
+    tmp_path: Path, clients: int, size: tuple[int, int]
+) -> None:
+    path = draw_partition(LABELS, drawn(clients), tmp_path / "p.png", 10, f"{clients} clients, 5 $ each $")
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        assert image.size == size
+        assert len(image.convert("RGB").getcolors(maxcolors=1_000_000)) > 50
+
+
+@pytest.mark.parametrize("clients", [5, 50])
+def test_the_same_partition_gives_the_same_bytes(tmp_path: Path, clients: int) -> None:
+    names = ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    paths = [
+        draw_partition(LABELS, drawn(clients), tmp_path / name, 10, class_names=names)
+        for name in ("a.png", "b.png")
+    ]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    other = draw_partition(LABELS, iid(LABELS, clients, np.random.default_rng(1)), tmp_path / "c.png", 10)
+    assert other.read_bytes() != paths[0].read_bytes()
+
+
+def test_many_classes_become_a_heat_map(tmp_path: Path) -> None:
+    labels = np.repeat(np.arange(100), 10)
+    path = draw_partition(labels, iid(labels, 5, np.random.default_rng(0)), tmp_path / "p.pdf", 100)
+    assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_bad_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="labels are 0 to 9; allowed: 0 to 4"):
+        draw_partition(LABELS, drawn(3), tmp_path / "p.png", 5)
+    with pytest.raises(InputError, match="class_names has 1 names; allowed: 10"):
+        draw_partition(LABELS, drawn(3), tmp_path / "p.png", 10, class_names=["one"])
+    with pytest.raises(InputError, match="no clients"):
+        draw_partition(LABELS, [], tmp_path / "p.png", 10)
+    with pytest.raises(InputError, match="empty"):
+        partition_summary(LABELS, [np.array([0]), np.array([], dtype=np.int64)], 10)
+    assert not list(tmp_path.iterdir())
