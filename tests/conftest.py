@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from fedsol import Experiment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# No test depends on timing, and every run of the suite tries the same examples.
+settings.register_profile("fedsol", deadline=None, derandomize=True)
+settings.load_profile("fedsol")
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from toys import OnlyHead, TwoLayers, moved_from, random_batch, split, task_for
 from torch.func import functional_call
+from toys import OnlyHead, TwoLayers, moved_from, random_batch, split, task_for
 
 from fedsol import perturbation
 from fedsol.data.batches import Batch
@@ -163,7 +163,14 @@ def test_the_head_path_is_the_two_pass_form_for_every_model(name):
     task = task_for(model, anchor)
     found, _ = perturbed(task, pick(weights, model.names), batch, KL(3.0), 2.0, "adaptive", "head")
     expected = two_pass(
-        build_model(name, {}, shape, 0), model.names, anchor, weights, batch, 2.0, "adaptive", model.head_names
+        build_model(name, {}, shape, 0),
+        model.names,
+        anchor,
+        weights,
+        batch,
+        2.0,
+        "adaptive",
+        model.head_names,
     )
     scale = max(1.0, float(norm(expected)))
     for parameter, gradient in expected.items():
@@ -200,7 +207,8 @@ def count_passes(model, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("proximal", "where", "bodies"), [(KL(), "head", 1), (L2(), "head", 1), (L2(), "all", 1), (KL(), "all", 2)]
+    ("proximal", "where", "bodies"),
+    [(KL(), "head", 1), (L2(), "head", 1), (L2(), "all", 1), (KL(), "all", 2)],
 )
 def test_no_more_passes_than_needed(proximal, where, bodies, monkeypatch):
     model = split(TwoLayers(), (2,))

@@ -80,3 +80,15 @@ def test_a_parameter_that_the_loss_does_not_reach_has_gradient_zero():
     point = task_for(model, anchor).at(anchor, random_batch((2,), 2))
     found, _ = point.gradient(lambda outputs, _: outputs.features.sum())
     assert torch.equal(found["head.weight"], torch.zeros(2, 2))
+
+
+def test_a_batch_of_one_goes_through_a_batch_norm_with_running_statistics(normed):
+    model, anchor, weights, _ = normed
+    task = task_for(model, anchor)
+    batch = random_batch((4,), 3, count=1)
+    found, loss = plain(task, weights, batch)
+    assert bool(torch.isfinite(loss))
+    assert equal(task.buffers, task.anchor_buffers)
+    assert float(found["head.bias"].abs().sum()) > 0
+    plain(task, weights, random_batch((4,), 3))
+    assert not equal(task.buffers, task.anchor_buffers)

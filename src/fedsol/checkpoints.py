@@ -10,7 +10,14 @@ from typing import Any
 
 from fedsol.client_states import ClientStates, SavedState
 from fedsol.errors import RunError
-from fedsol.files import disk_errors_named, flush_folder, read_tensors, sha256, tensors_to_bytes, write_atomically
+from fedsol.files import (
+    disk_errors_named,
+    flush_folder,
+    read_tensors,
+    sha256,
+    tensors_to_bytes,
+    write_atomically,
+)
 from fedsol.messages import ServerState
 from fedsol.weights import prefixed, without_prefix
 

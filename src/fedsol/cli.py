@@ -25,10 +25,12 @@ data_app = typer.Typer(help="Download datasets, or check the files that are ther
 app.add_typer(data_app, name="data")
 
 ExperimentArgument = Annotated[
-    str | None, typer.Argument(metavar="[EXPERIMENT]", help="A TOML file, or a name from `fedsol list experiments`.")
+    str | None,
+    typer.Argument(metavar="[EXPERIMENT]", help="A TOML file, or a name from `fedsol list experiments`."),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting; may be given often.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting; may be given often."),
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Directory to write to (default: below runs/).")]
 RootOption = Annotated[Path, typer.Option("--root", help="Folder that holds the datasets.")]
@@ -165,3 +167,7 @@ def new_directory(label: str) -> Path:
 def main() -> None:
     """The `fedsol` command."""
     app()
+
+
+if __name__ == "__main__":
+    main()

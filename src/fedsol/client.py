@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,7 +82,13 @@ def _run_batches(
     steps = 0
     task.model.train(True)
     for batch in batches(
-        data.dataset.train, data.indices, data.dataset, settings.batch_size, settings.epochs, generator, training.device
+        data.dataset.train,
+        data.indices,
+        data.dataset,
+        settings.batch_size,
+        settings.epochs,
+        generator,
+        training.device,
     ):
         gradients, loss = algorithm.gradient(task, local, batch, state)
         for name, tensor in local.items():
@@ -125,8 +132,8 @@ def _optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     return classes[name.lower()]
 
 
-def _optimizer_arguments(settings: ClientSettings, lr: float) -> dict[str, object]:
-    arguments: dict[str, object] = {"lr": lr}
+def _optimizer_arguments(settings: ClientSettings, lr: float) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"lr": lr}
     if "weight_decay" in inspect.signature(_optimizer_class(settings.optimizer)).parameters:
         arguments["weight_decay"] = settings.weight_decay
     if settings.optimizer.lower() == "sgd":

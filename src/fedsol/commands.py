@@ -27,7 +27,11 @@ def read_experiment(name: str | None, changes: Sequence[str]) -> Experiment:
 
 
 def run_experiment(
-    name: str | None, changes: Sequence[str], out: Path | None, resume: bool, new_directory: Callable[[str], Path]
+    name: str | None,
+    changes: Sequence[str],
+    out: Path | None,
+    resume: bool,
+    new_directory: Callable[[str], Path],
 ) -> None:
     """`fedsol run`."""
     _show_warnings()
@@ -66,9 +70,7 @@ def compare_algorithms(
     experiment = read_experiment(name, changes)
     variants = comparison.parse_variants(algorithms, experiment.algorithm)
     seed_list = comparison.parse_seeds(seeds)
-    results = comparison.compare(
-        experiment, variants, seed_list, out, lambda label: [progress(console, label)], resume
-    )
+    results = comparison.compare(experiment, variants, seed_list, out, lambda label: [progress(console, label)], resume)
     resolved = results[0].runs[0].experiment
     partition = resolved.data.partition
     title = f"{resolved.data.name}, {partition.kind}, {resolved.rounds} rounds"

@@ -77,7 +77,7 @@ def compare(
     variants: Sequence[Variant],
     seeds: Sequence[int],
     out: Path,
-    watch: Callable[[str], Sequence[Callback]] = lambda label: (),
+    watch: Callable[[str], Sequence[Callback]] = lambda _: (),
     resume: bool = False,
 ) -> list[Result]:
     """Runs every variant with every seed below `out`; `watch` gives the callbacks of a run by its label.
@@ -100,7 +100,10 @@ def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, A
     """The table of a comparison as plain values."""
     rows = []
     for result in results:
-        final, best = result.spread(lambda run: run.final_accuracy), result.spread(lambda run: run.best_accuracy)
+        final, best = (
+            result.spread(lambda run: run.final_accuracy),
+            result.spread(lambda run: run.best_accuracy),
+        )
         rows.append(
             {
                 "label": result.variant.label,

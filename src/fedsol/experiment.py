@@ -16,7 +16,6 @@ from fedsol import fields
 from fedsol.errors import InputError
 from fedsol.validation import Table, input_error
 
-
 KEYS_WITHOUT_EFFECT = {"engine.kind", "data.root", "data.download", "server.checkpoint_every"}
 """Keys that may differ between the two halves of a resumed run: no result depends on them."""
 
@@ -53,11 +52,14 @@ class DataSettings(Table):
     """`[data]`: which data, and where it is."""
 
     name: Annotated[
-        str, Field(min_length=1, description="a dataset's name, an .npz file, an image folder, or `module:function`")
+        str,
+        Field(min_length=1, description="a dataset's name, an .npz file, an image folder, or `module:function`"),
     ] = "digits"
     root: Annotated[str, Field(description="folder that holds the named datasets")] = "data"
     download: Annotated[bool, Field(description="fetch files of a named dataset that are missing")] = True
-    channels: Annotated[Literal[1, 3] | None, Field(description="channels a model sees (default: the dataset's)")] = None
+    channels: Annotated[Literal[1, 3] | None, Field(description="channels a model sees (default: the dataset's)")] = (
+        None
+    )
     image_size: Annotated[int | None, Field(ge=1, description="image folders: resize to this side")] = None
     layout: Annotated[
         Literal["class", "client/class"], Field(description="image folders: what the folder levels mean")
@@ -73,10 +75,13 @@ class ModelSettings(Table):
     """`[model]`: which network."""
 
     name: Annotated[
-        str | None, Field(description="a model's name or `module:factory` (default: small for digits, else cnn)")
+        str | None,
+        Field(description="a model's name or `module:factory` (default: small for digits, else cnn)"),
     ] = None
     head: Annotated[str | None, Field(description="the classifier layer of an own model (default: found)")] = None
-    options: Annotated[dict[str, Any], Field(description="arguments of the model's factory")] = {}
+    options: Annotated[dict[str, Any], Field(description="arguments of the model's factory")] = Field(
+        default_factory=dict
+    )
 
 
 class ClientSettings(Table):
@@ -88,7 +93,9 @@ class ClientSettings(Table):
     momentum: Annotated[float, Field(ge=0, lt=1, description="fresh for every client and round")] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-5
     optimizer: Annotated[str, Field(description="a class of torch.optim; sgd takes `momentum`")] = "sgd"
-    optimizer_options: Annotated[dict[str, Any], Field(description="further arguments of the optimiser")] = {}
+    optimizer_options: Annotated[dict[str, Any], Field(description="further arguments of the optimiser")] = Field(
+        default_factory=dict
+    )
     clip_norm: Annotated[float | None, Field(gt=0, description="longest gradient that is applied")] = None
 
 
@@ -118,11 +125,16 @@ class EngineSettings(Table):
 class Experiment(Table):
     """One run, completely described: the same experiment gives bitwise the same result."""
 
-    seed: Annotated[int, Field(ge=0, description="of everything random: partition, initial weights, sampling, batches")] = 0
+    seed: Annotated[
+        int, Field(ge=0, description="of everything random: partition, initial weights, sampling, batches")
+    ] = 0
     rounds: Annotated[int | None, Field(ge=1, description="communication rounds (default: the dataset's)")] = None
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
-    algorithm: Annotated[dict[str, Any], Field(description="name and the algorithm's own settings")] = {"name": "fedsol"}
+    algorithm: Annotated[
+        dict[str, Any],
+        Field(default_factory=lambda: {"name": "fedsol"}, description="name and the algorithm's own settings"),
+    ]
     client: ClientSettings = ClientSettings()
     server: ServerSettings = ServerSettings()
     engine: EngineSettings = EngineSettings()
@@ -131,7 +143,7 @@ class Experiment(Table):
         try:
             super().__init__(**tables)
         except ValidationError as error:
-            raise input_error(error, "", _allowed_keys()) from error
+            raise input_error(error, "", {name: table.model_fields for name, table in TABLES.items()}) from error
 
     @field_validator("algorithm", mode="before")
     @classmethod
@@ -211,17 +223,17 @@ def _copy_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _copy_tables(value) if isinstance(value, Mapping) else value for key, value in tables.items()}
 
 
-def _allowed_keys() -> dict[str, list[str]]:
-    return {
-        "": list(Experiment.model_fields),
-        "data": list(DataSettings.model_fields),
-        "data.partition": list(PartitionSettings.model_fields),
-        "data.augmentation": list(AugmentationSettings.model_fields),
-        "model": list(ModelSettings.model_fields),
-        "client": list(ClientSettings.model_fields),
-        "server": list(ServerSettings.model_fields),
-        "engine": list(EngineSettings.model_fields),
-    }
+TABLES: dict[str, type[Table]] = {
+    "": Experiment,
+    "data": DataSettings,
+    "data.partition": PartitionSettings,
+    "data.augmentation": AugmentationSettings,
+    "model": ModelSettings,
+    "client": ClientSettings,
+    "server": ServerSettings,
+    "engine": EngineSettings,
+}
+"""Every table of the experiment file but `[algorithm]`, whose keys are the algorithm's own."""
 
 
 def differing_keys(one: Experiment, other: Experiment) -> list[str]:

@@ -102,9 +102,7 @@ def load_dataset(settings: DataSettings) -> Dataset:
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
     """The experiment with the dataset's own number of clients, fraction, rounds and model where none is given."""
     spec = SPECS.get(experiment.data.name)
-    clients, fraction, rounds = (
-        (spec.clients, spec.fraction, spec.rounds) if spec else OWN_DATA_DEFAULTS.values()
-    )
+    clients, fraction, rounds = (spec.clients, spec.fraction, spec.rounds) if spec else OWN_DATA_DEFAULTS.values()
     partition = experiment.data.partition
     changes: dict[str, object] = {}
     if experiment.rounds is None:
@@ -143,5 +141,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = next((kind for kind in ("cuda", "mps") if available[kind]), "cpu")
     if not available[name.split(":")[0]]:
-        raise InputError(f"engine.device: {name!r} is not there; this machine has {[k for k, v in available.items() if v]}")
+        raise InputError(
+            f"engine.device: {name!r} is not there; this machine has {[k for k, v in available.items() if v]}"
+        )
     return torch.device(name)

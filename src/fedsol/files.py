@@ -65,7 +65,9 @@ def disk_errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"{path}: cannot be written: {error.strerror or error}; the last checkpoint is intact") from error
+        raise RunError(
+            f"{path}: cannot be written: {error.strerror or error}; the last checkpoint is intact"
+        ) from error
 
 
 def same_tensors(left: State, right: State) -> bool:

@@ -26,7 +26,13 @@ def plain(task: Task, weights: Weights, batch: Batch) -> tuple[Weights, Tensor]:
 
 
 def perturbed(
-    task: Task, weights: Weights, batch: Batch, proximal: Proximal, rho: float, strength: Strength, where: Where
+    task: Task,
+    weights: Weights,
+    batch: Batch,
+    proximal: Proximal,
+    rho: float,
+    strength: Strength,
+    where: Where,
 ) -> tuple[Weights, Tensor]:
     """`g_u`, the gradient of the local loss at proximally perturbed weights (FedSOL, equations 5 to 8).
 
@@ -57,5 +63,5 @@ def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: flo
 def adaptive_lambda(moved: Tensor, strength: Strength) -> Tensor:
     """Lambda of one tensor that has `moved` from its anchor (equation 7)."""
     by_column = strength == "adaptive-column" and moved.dim() > 0
-    size = torch.linalg.vector_norm(moved, dim=0 if by_column else None)
+    size: Tensor = torch.linalg.vector_norm(moved, dim=0 if by_column else None)
     return moved.abs() / size.clamp_min(torch.finfo(size.dtype).tiny)

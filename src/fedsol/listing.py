@@ -88,8 +88,14 @@ def partitions() -> Rows:
     """Every way to deal the data out."""
     return [
         {"name": "iid", "description": "every client a random part of equal size"},
-        {"name": "sharding", "description": "sorted by label, `shards` pieces per client (balance = size or class)"},
-        {"name": "dirichlet", "description": "per class, Dirichlet(`alpha`) shares over the clients (cap, min_size)"},
+        {
+            "name": "sharding",
+            "description": "sorted by label, `shards` pieces per client (balance = size or class)",
+        },
+        {
+            "name": "dirichlet",
+            "description": "per class, Dirichlet(`alpha`) shares over the clients (cap, min_size)",
+        },
         {"name": "file", "description": "read from `file`: a partition manifest or lists of indices"},
         {"name": "own", "description": "the client ids that the data brings itself"},
     ]

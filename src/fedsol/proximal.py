@@ -1,4 +1,4 @@
-"""Proximal losses: how far a client's model has moved from its anchor. Where one is used is another matter (gradients)."""
+"""Proximal losses: how far a client's model has moved from its anchor. How one is used: see gradients."""
 
 from __future__ import annotations
 

@@ -166,6 +166,7 @@ class RunDirectory:
         with disk_errors_named(self.path):
             write_atomically(self.path / "summary.json", json.dumps(run.summary(), indent=2) + "\n")
 
+
 def environment() -> dict[str, Any]:
     """What the run was made with, for people who want to make it again."""
     packages = ("fedsol", "torch", "numpy", "safetensors", "scikit-learn")

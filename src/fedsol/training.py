@@ -10,7 +10,8 @@ import torch
 
 from fedsol.checks import reason_to_reject
 from fedsol.client_states import ClientStates
-from fedsol.engines import Engine, make_engine
+from fedsol.engines import make_engine
+from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.evaluation import Tally
 from fedsol.experiment import Experiment
@@ -108,7 +109,12 @@ class _Loop:
                     self._round(engine, round_number)
             finally:
                 self._save_checkpoint()
-                run = Run(experiment, self.rows, self.server.weights, self.directory.path if self.directory else None)
+                run = Run(
+                    experiment,
+                    self.rows,
+                    self.server.weights,
+                    self.directory.path if self.directory else None,
+                )
                 if self.directory:
                     self.directory.write_summary(run)
                 self.states.close()
@@ -177,7 +183,12 @@ class _Loop:
             if reason is None:
                 accepted.append(update)
             else:
-                log.warning("round %d: the update of client %d is rejected: it %s", round_number, update.client, reason)
+                log.warning(
+                    "round %d: the update of client %d is rejected: it %s",
+                    round_number,
+                    update.client,
+                    reason,
+                )
         uniform = self.federation.experiment.server.weighting == "uniform"
         sizes = [1 if uniform else update.examples for update in accepted]
         return [replace(update, share=size / sum(sizes)) for update, size in zip(accepted, sizes, strict=True)]

@@ -10,8 +10,9 @@ Weights = dict[str, Tensor]
 
 def add(left: Weights, right: Weights, scale: float = 1.0) -> Weights:
     """`left + scale * right`; names that `right` lacks keep their value."""
-    return {name: torch.add(tensor, right[name], alpha=scale) if name in right else tensor
-            for name, tensor in left.items()}
+    return {
+        name: torch.add(tensor, right[name], alpha=scale) if name in right else tensor for name, tensor in left.items()
+    }
 
 
 def subtract(left: Weights, right: Weights) -> Weights:
@@ -41,7 +42,9 @@ def dot(left: Weights, right: Weights) -> Tensor:
 
 def norm(weights: Weights) -> Tensor:
     """Euclidean norm over all tensors together."""
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(tensor) for tensor in weights.values()]))
+    parts: Tensor = torch.stack([torch.linalg.vector_norm(tensor) for tensor in weights.values()])
+    total: Tensor = torch.linalg.vector_norm(parts)
+    return total
 
 
 def equal(left: Weights, right: Weights) -> bool:

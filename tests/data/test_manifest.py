@@ -41,9 +41,7 @@ parts = st.lists(st.lists(st.integers(0, 50), max_size=4), min_size=1, max_size=
 
 
 @given(parts, parts)
-def test_partitions_have_the_same_hash_only_if_they_are_the_same(
-    left: list[list[int]], right: list[list[int]]
-) -> None:
+def test_partitions_have_the_same_hash_only_if_they_are_the_same(left: list[list[int]], right: list[list[int]]) -> None:
     hashes = [partition_hash([np.array(own, dtype=np.int64) for own in side]) for side in (left, right)]
     assert (hashes[0] == hashes[1]) == (left == right)
 

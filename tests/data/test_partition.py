@@ -72,7 +72,7 @@ def test_shards_of_equal_size_give_clients_of_equal_size(
 def test_clients_hold_at_most_as_many_classes_as_shards(
     classes: int, clients_per_class: int, shards: int, size: int, seed: int, balance: str
 ) -> None:
-    """Where every class is a whole number of shards, a shard holds one class and a client at most `shards`."""
+    """Where every class is a whole number of shards, a shard holds one and a client at most `shards`."""
     labels, clients = balanced(classes, clients_per_class * shards * size), clients_per_class * classes
     partition = partitions.sharding(labels, clients, rng(seed), shards, balance)
     assert_every_sample_once(partition, len(labels), clients)
@@ -150,9 +150,7 @@ def test_a_client_with_its_average_share_gets_no_further_class(
 def test_without_the_cap_large_clients_may_get_more() -> None:
     labels = balanced(10, 20)
     largest = {
-        cap: max(
-            sizes_of(partitions.dirichlet(labels, 10, rng(seed), 0.05, cap, 0)).max() for seed in range(10)
-        )
+        cap: max(sizes_of(partitions.dirichlet(labels, 10, rng(seed), 0.05, cap, 0)).max() for seed in range(10))
         for cap in (True, False)
     }
     assert largest[False] > largest[True]
@@ -181,12 +179,27 @@ def test_repair_takes_from_the_largest_clients() -> None:
     assert sorted(np.bincount(owners)) == [4, 4, 8, 9]
 
 
+def test_repair_hands_over_runs_of_one_class() -> None:
+    """A giver of two classes fills ten clients: at most one of them gets both."""
+    labels = np.arange(200) % 2
+    owners = np.zeros(200, dtype=np.int64)
+    partitions._fill_small_clients(owners, labels, 11, 5, rng())
+    held = [len(np.unique(labels[owners == client])) for client in range(1, 11)]
+    assert np.bincount(owners).tolist() == [150, *[5] * 10]
+    assert sum(held) <= 11
+
+
+def test_rounding_favours_no_client() -> None:
+    """Equal proportions of 6 samples for 10 clients: each gets 0.6 on average, the first as well as the last."""
+    generator = rng(3)
+    draws = [partitions._dirichlet_counts(np.array([6] * 50), 10, generator, 1e12, False) for _ in range(40)]
+    assert np.mean(draws, axis=(0, 2)) == pytest.approx(np.full(10, 0.6), abs=0.05)
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.5, 3.0])
 def test_weights_have_the_mean_and_variance_of_a_dirichlet(alpha: float) -> None:
     generator = rng(5)
-    draws = np.array(
-        [partitions._dirichlet_weights(np.ones(5, dtype=bool), alpha, generator) for _ in range(8000)]
-    )
+    draws = np.array([partitions._dirichlet_weights(np.ones(5, dtype=bool), alpha, generator) for _ in range(8000)])
     shares = draws / draws.sum(axis=1, keepdims=True)
     assert shares.mean(axis=0) == pytest.approx(np.full(5, 0.2), abs=0.02)
     assert shares.var(axis=0) == pytest.approx(np.full(5, 0.16 / (5 * alpha + 1)), rel=0.1)
@@ -204,9 +217,7 @@ def test_weights_are_never_zero_for_all_open_clients() -> None:
 def test_heterogeneity_grows_as_alpha_shrinks() -> None:
     labels = balanced(10, 500)
     held = [
-        np.mean(
-            [len(np.unique(labels[indices])) for indices in partitions.dirichlet(labels, 20, rng(), alpha)]
-        )
+        np.mean([len(np.unique(labels[indices])) for indices in partitions.dirichlet(labels, 20, rng(), alpha)])
         for alpha in (0.02, 0.2, 2.0, 200.0)
     ]
     assert held == sorted(held)
@@ -278,9 +289,7 @@ def test_bad_values_are_named(call: object, message: str) -> None:
 
 def test_a_class_too_small_for_its_shards_is_named() -> None:
     labels = np.repeat([0, 8], [100, 3])
-    with pytest.raises(
-        InputError, match=r"data\.partition\.shards is 2; .* class 8 has 3 samples for 10 shards"
-    ):
+    with pytest.raises(InputError, match=r"data\.partition\.shards is 2; .* class 8 has 3 samples for 10 shards"):
         partitions.sharding(labels, 10, rng(), 2, "class")
 
 
@@ -332,9 +341,7 @@ def test_settings_choose_the_partition(tmp_path: Path) -> None:
         (Settings("own"), np.zeros(1000), r"data\.partition\.clients is 5; allowed: 1, .* the dataset"),
     ],
 )
-def test_settings_that_do_not_fit_are_named(
-    chosen: Settings, owners: np.ndarray | None, message: str
-) -> None:
+def test_settings_that_do_not_fit_are_named(chosen: Settings, owners: np.ndarray | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         partitions.make_partition(chosen, balanced(), owners, rng())
 

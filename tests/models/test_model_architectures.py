@@ -152,9 +152,7 @@ def naive_shift(image: Tensor, down: int, right: int) -> Tensor:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.integers(5, 9), st.integers(5, 9), st.integers(-4, 4), st.integers(-4, 4))
-def test_shift_moves_and_fills_with_zero(
-    channels: int, height: int, width: int, down: int, right: int
-) -> None:
+def test_shift_moves_and_fills_with_zero(channels: int, height: int, width: int, down: int, right: int) -> None:
     image = torch.arange(1.0, 1 + channels * height * width).view(channels, height, width)
     assert torch.equal(shifted(image[None], down, right)[0], naive_shift(image, down, right))
 
@@ -166,15 +164,11 @@ def test_shift_moves_and_fills_with_zero(
         ("axis", [(-1, 0), (1, 0), (0, -1), (0, 1)]),
     ],
 )
-def test_tokens_are_the_patches_of_the_image_and_its_shifted_copies(
-    shift: str, moves: list[tuple[int, int]]
-) -> None:
+def test_tokens_are_the_patches_of_the_image_and_its_shifted_copies(shift: str, moves: list[tuple[int, int]]) -> None:
     tokens = ShiftedPatches(channels=2, patch=4, dim=6, shift=shift)
     image = torch.randn(2, 8, 12)
     stacked = torch.cat([image, *(naive_shift(image, down, right) for down, right in moves)])
-    patches = [
-        stacked[:, row : row + 4, column : column + 4].flatten() for row in (0, 4) for column in (0, 4, 8)
-    ]
+    patches = [stacked[:, row : row + 4, column : column + 4].flatten() for row in (0, 4) for column in (0, 4, 8)]
     expected = tokens.embed(tokens.norm(torch.stack(patches)))
     torch.testing.assert_close(tokens(image[None])[0], expected)
 

@@ -139,9 +139,7 @@ def test_options_reach_the_model() -> None:
         ("cnn", {}, ModelShape((1, 3, 8), 10), r"at least 4x4, .*\(1, 3, 8\)"),
     ],
 )
-def test_bad_names_options_and_shapes(
-    name: str, options: dict[str, object], shape: ModelShape, message: str
-) -> None:
+def test_bad_names_options_and_shapes(name: str, options: dict[str, object], shape: ModelShape, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_model(name, options, shape, 0)
 

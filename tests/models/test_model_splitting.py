@@ -1,9 +1,5 @@
 """The functional view of a model: exact split, buffers, sharing, and models of all the shapes users write."""
 
-import copy
-import gc
-import pickle
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -13,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedsol.errors import InputError
 from fedsol.models.build import MODELS, ModelShape, SplitModel, build_split_model, find_head
 
 DIGITS = ModelShape((1, 8, 8), 10)

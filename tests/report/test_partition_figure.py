@@ -50,9 +50,7 @@ def test_extremes_of_the_summary() -> None:
     ("clients", "size"),
     [(1, (1080, 435)), (10, (1080, 645)), (30, (1080, 1425)), (31, (1200, 577)), (300, (1200, 577))],
 )
-def test_pictures_have_the_expected_size_and_are_not_blank(
-    tmp_path: Path, clients: int, size: tuple[int, int]
-) -> None:
+def test_pictures_have_the_expected_size_and_are_not_blank(tmp_path: Path, clients: int, size: tuple[int, int]) -> None:
     path = draw_partition(LABELS, drawn(clients), tmp_path / "p.png", 10, f"{clients} clients, 5 $ each $")
     with Image.open(path) as image:
         assert image.format == "PNG"
@@ -62,10 +60,9 @@ def test_pictures_have_the_expected_size_and_are_not_blank(
 
 @pytest.mark.parametrize("clients", [5, 50])
 def test_the_same_partition_gives_the_same_bytes(tmp_path: Path, clients: int) -> None:
-    names = ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    names = ["_plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     paths = [
-        draw_partition(LABELS, drawn(clients), tmp_path / name, 10, class_names=names)
-        for name in ("a.png", "b.png")
+        draw_partition(LABELS, drawn(clients), tmp_path / name, 10, class_names=names) for name in ("a.png", "b.png")
     ]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     other = draw_partition(LABELS, iid(LABELS, clients, np.random.default_rng(1)), tmp_path / "c.png", 10)

@@ -84,9 +84,8 @@ def test_curves_and_classes_can_be_told_apart() -> None:
 
 
 def test_pyplot_is_never_imported() -> None:
-    code = "import sys, fedsol.report.curves, fedsol.report.partition_figure; print('matplotlib.pyplot' in sys.modules)"
+    imports = "import sys, fedsol.report.curves, fedsol.report.partition_figure"
+    code = f"{imports}; print('matplotlib.pyplot' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"

@@ -10,9 +10,10 @@ from torch import Tensor
 from fedsol import gradients
 from fedsol.algorithms.base import Algorithm
 from fedsol.fields import NonNegative, Positive, setting
-from fedsol.gradients import Strength, Where
+from fedsol.gradients import Strength
 from fedsol.messages import State
 from fedsol.proximal import KL, L2, Proximal
+from fedsol.task import Where
 from fedsol.weights import Weights
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class FedSOL(Algorithm):
     rho: NonNegative = setting(2.0, "strength of the perturbation")
     perturb: Where = setting("head", "what is perturbed: all weights, all but the classifier, or the classifier alone")
     strength: Strength = setting(
-        "adaptive", "fixed: Lambda is 1; adaptive: |w - a| over its norm per tensor; adaptive-column: per column"
+        "adaptive",
+        "fixed: Lambda is 1; adaptive: |w - a| over its norm per tensor; adaptive-column: per column",
     )
     proximal: Literal["kl", "l2"] = setting("kl", "the proximal loss")
     tau: Positive = setting(3.0, "temperature of the KL divergence")

@@ -29,17 +29,15 @@ class Presentation:
 def build_dataset(name: str, train: Samples, test: Samples, shown: Presentation, source: str) -> Dataset:
     """A Dataset of a user's samples.
 
-    Labels become 0 … classes - 1 in the sorted order of the training labels, and clients 0 … clients - 1
-    likewise.
+    Labels become 0 … classes - 1 in the sorted order of the training labels, and the training samples'
+    clients 0 … clients - 1 likewise.
     """
     values = np.unique(train.labels)
-    splits = [
-        Split(_inputs(part.inputs, source), _numbered(part.labels, values, source), _clients(part.clients))
-        for part in (train, test)
-    ]
-    _require_same_shape(splits[0].inputs, splits[1].inputs, source)
-    make = _image_dataset if splits[0].inputs.dtype == torch.uint8 else _feature_dataset
-    return make(name, splits[0], splits[1], len(values), shown, source)
+    train_split = Split(_inputs(train, source), _numbered(train.labels, values, source), _clients(train.clients))
+    test_split = Split(_inputs(test, source), _numbered(test.labels, values, source))
+    _require_same_shape(train_split.inputs, test_split.inputs, source)
+    make = _image_dataset if train_split.inputs.dtype == torch.uint8 else _feature_dataset
+    return make(name, train_split, test_split, len(values), shown, source)
 
 
 def check_dataset(dataset: Dataset, source: str) -> Dataset:
@@ -68,15 +66,17 @@ def check_dataset(dataset: Dataset, source: str) -> Dataset:
     return dataset
 
 
-def _inputs(array: Array, source: str) -> Tensor:
+def _inputs(samples: Samples, source: str) -> Tensor:
+    array = samples.inputs
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             raise InputError(f"{source}: inputs hold values that are not finite (nan or inf)")
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     if array.dtype == np.uint8:
-        return torch.from_numpy(
-            np.ascontiguousarray(_channels_first(array.astype(np.uint8, copy=False), source))
-        )
+        images = array.astype(np.uint8, copy=False)
+        if not samples.channels_first:
+            images = _channels_first(images, source)
+        return torch.from_numpy(np.ascontiguousarray(images))
     raise InputError(f"{source}: inputs are {array.dtype}; they must be uint8 (images) or floats (features)")
 
 
@@ -120,22 +120,16 @@ def _require_same_shape(train: Tensor, test: Tensor, source: str) -> None:
         )
 
 
-def _feature_dataset(
-    name: str, train: Split, test: Split, classes: int, shown: Presentation, source: str
-) -> Dataset:
+def _feature_dataset(name: str, train: Split, test: Split, classes: int, shown: Presentation, source: str) -> Dataset:
     """Floats go to the model as they are, so nothing can be asked about how they are shown."""
     for field in ("mean", "std", "channels", "augmentation"):
         if getattr(shown, field) is not None:
-            raise InputError(
-                f"{field}: cannot be set for {source}, whose inputs are floats and used as they are"
-            )
+            raise InputError(f"{field}: cannot be set for {source}, whose inputs are floats and used as they are")
     channels = train.inputs.shape[1] if train.inputs.ndim == 4 else 1
     return Dataset(name, train, test, classes, mean=(0.0,), std=(1.0,), channels=channels)
 
 
-def _image_dataset(
-    name: str, train: Split, test: Split, classes: int, shown: Presentation, source: str
-) -> Dataset:
+def _image_dataset(name: str, train: Split, test: Split, classes: int, shown: Presentation, source: str) -> Dataset:
     mean, std = shown.mean, shown.std
     if mean is None or std is None:
         found = channel_statistics(train.inputs)
@@ -159,19 +153,13 @@ def _check_presentation(dataset: Dataset, source: str) -> None:
     stored, height, width = dataset.train.inputs.shape[1:]
     for field, value in (("mean", dataset.mean), ("std", dataset.std)):
         if len(value) not in (1, stored):
-            raise InputError(
-                f"{field}: {value} has {len(value)} numbers; {source} has images of {stored} channels"
-            )
+            raise InputError(f"{field}: {value} has {len(value)} numbers; {source} has images of {stored} channels")
     if min(dataset.std) <= 0:
         raise InputError(f"std: {dataset.std} is not allowed; every number must be above 0")
     if dataset.channels != stored and (stored != 1 or dataset.channels < 1):
-        raise InputError(
-            f"channels: {dataset.channels} is not allowed for {source}, whose images have {stored}"
-        )
+        raise InputError(f"channels: {dataset.channels} is not allowed for {source}, whose images have {stored}")
     settings = dataset.augmentation
     if settings.pad_mode == "reflect" and settings.pad >= min(height, width):
-        raise InputError(
-            f"augmentation: a reflecting pad of {settings.pad} is too wide for images {height} x {width}"
-        )
+        raise InputError(f"augmentation: a reflecting pad of {settings.pad} is too wide for images {height} x {width}")
     if min(settings.pad, settings.cutout) < 0:
         raise InputError(f"augmentation: pad {settings.pad} and cutout {settings.cutout} must be 0 or more")

@@ -73,9 +73,7 @@ def _folder_options_unset(source: str, layout: str, image_size: int | None) -> N
     if layout != "class":
         raise InputError(f"layout: {layout!r} applies to folders of images only, and {source!r} is none")
     if image_size is not None:
-        raise InputError(
-            f"image_size: {image_size} applies to folders of images only, and {source!r} is none"
-        )
+        raise InputError(f"image_size: {image_size} applies to folders of images only, and {source!r} is none")
 
 
 def _read_folder(
@@ -97,9 +95,7 @@ def _read_folder(
     return _with_labels(images[: len(train)], train), _with_labels(images[len(train) :], test)
 
 
-def _folder_files(
-    folder: Path, layout: Layout, test_fraction: float | None
-) -> tuple[list[ImageFile], list[ImageFile]]:
+def _folder_files(folder: Path, layout: Layout, test_fraction: float | None) -> tuple[list[ImageFile], list[ImageFile]]:
     for part in ("train", "test"):
         if not (folder / part).is_dir() and (part == "train" or test_fraction is None):
             advice = "" if part == "train" else "; add it, or set test_fraction to split the training images"
@@ -118,9 +114,8 @@ def _folder_files(
 
 def _with_labels(images: Array, files: Sequence[ImageFile]) -> Samples:
     clients = [file.client for file in files if file.client is not None]
-    return Samples(
-        images, np.array([file.class_name for file in files]), np.array(clients) if clients else None
-    )
+    labels = np.array([file.class_name for file in files])
+    return Samples(images, labels, np.array(clients) if clients else None, channels_first=True)
 
 
 def _call(reference: str, name: str | None, test_fraction: float | None, shown: Presentation) -> Dataset:
@@ -151,6 +146,4 @@ def _options_unset(reference: str, test_fraction: float | None, shown: Presentat
     options = {"test_fraction": test_fraction, **vars(shown)}
     for field, value in options.items():
         if value is not None:
-            raise InputError(
-                f"{field}: cannot be set: {reference!r} returns a Dataset, which says all about itself"
-            )
+            raise InputError(f"{field}: cannot be set: {reference!r} returns a Dataset, which says all about itself")

@@ -45,8 +45,8 @@ _ROWS = (
         std=(240 / 255,),
         reader=read_digits,
         clients=20,
-        fraction=0.25,
-        rounds=20,
+        fraction=0.2,
+        rounds=100,
         channels=1,
     ),
     DatasetSpec(
@@ -225,9 +225,7 @@ def load(
     """
     spec = find_spec(name)
     folder = Path(root) / name
-    options = ReadOptions(
-        _image_size(spec, image_size), folder / CACHE_FOLDER if cache is None else Path(cache)
-    )
+    options = ReadOptions(_image_size(spec, image_size), folder / CACHE_FOLDER if cache is None else Path(cache))
     prepare(spec, Path(root), download)
     train, test = spec.reader(folder, spec, options)
     _check_splits(spec, folder, train, test, options)
@@ -238,9 +236,7 @@ def _image_size(spec: DatasetSpec, image_size: int | None) -> int | None:
     if image_size is None:
         return spec.image_size
     if spec.image_size is None:
-        raise InputError(
-            f"image_size: {image_size} cannot be set for {spec.name}, whose images are {spec.shape[1:]}"
-        )
+        raise InputError(f"image_size: {image_size} cannot be set for {spec.name}, whose images are {spec.shape[1:]}")
     if image_size < 1:
         raise InputError(f"image_size: {image_size} is not allowed; it must be at least 1")
     return image_size
@@ -251,8 +247,6 @@ def _check_splits(spec: DatasetSpec, folder: Path, train: Split, test: Split, op
     shape = spec.shape if side is None else (spec.shape[0], side, side)
     for part, split, size in (("training", train, spec.train_size), ("test", test, spec.test_size)):
         if tuple(split.inputs.shape[1:]) != shape:
-            raise InputError(
-                f"{folder}: {part} images are {tuple(split.inputs.shape[1:])} instead of {shape}"
-            )
+            raise InputError(f"{folder}: {part} images are {tuple(split.inputs.shape[1:])} instead of {shape}")
         if spec.exact_sizes and len(split) != size:
             raise InputError(f"{folder}: holds {len(split)} {part} images; {spec.name} has {size}")

@@ -108,9 +108,7 @@ def _image_paths(folder: Path) -> list[Path]:
     entries = _visible(folder)
     for entry in entries:
         if entry.is_dir():
-            raise InputError(
-                f"{entry.path}: is a folder where only images are expected; is it the right layout?"
-            )
+            raise InputError(f"{entry.path}: is a folder where only images are expected; is it the right layout?")
     if not entries:
         raise InputError(f"{folder}: has no images")
     return [Path(entry.path) for entry in entries]
@@ -145,9 +143,7 @@ def _cache_key(files: Sequence[ImageFile], folder: Path, image_size: int | None,
     return f"{folder.name}-{digest.hexdigest()[:16]}"
 
 
-def _write_cache(
-    path: Path, files: Sequence[ImageFile], image_size: int | None, channels: int | None
-) -> None:
+def _write_cache(path: Path, files: Sequence[ImageFile], image_size: int | None, channels: int | None) -> None:
     channels = channels or _channels_of(files)
     first = _decode_image(files[0].path, channels, image_size, expected=None)
     temporary = _temporary_beside(path)

@@ -126,9 +126,7 @@ def _manifest_from(content: Any, path: str | Path) -> Manifest:
     fields: dict[str, type] = {"dataset": str, "samples": int, "settings": dict, "seed": int, "sha256": str}
     for key, kind in fields.items():
         if type(content.get(key)) is not kind:
-            raise InputError(
-                f"{path}: {key} is {content.get(key)!r}; allowed: a value of type {kind.__name__}"
-            )
+            raise InputError(f"{path}: {key} is {content.get(key)!r}; allowed: a value of type {kind.__name__}")
     partition = _checked_clients(content.get("clients"), content["samples"], path)
     actual = partition_hash(partition)
     if actual != content["sha256"]:
@@ -142,13 +140,9 @@ def _manifest_from(content: Any, path: str | Path) -> Manifest:
 def _checked_clients(clients: Any, total: int, path: str | Path) -> Partition:
     """The clients' indices in the order of the file, each an integer below `total` that occurs once."""
     if not isinstance(clients, list | dict) or len(clients) == 0:
-        raise InputError(
-            f"{path}: clients is {_short(clients)}; allowed: lists of indices, one for each client"
-        )
+        raise InputError(f"{path}: clients is {_short(clients)}; allowed: lists of indices, one for each client")
     named = clients if isinstance(clients, dict) else dict(enumerate(clients))
-    partition = [
-        _checked_indices(values, total, f"{path}: client {name!r}") for name, values in named.items()
-    ]
+    partition = [_checked_indices(values, total, f"{path}: client {name!r}") for name, values in named.items()]
     _check_unique(partition, list(named), path)
     return partition
 

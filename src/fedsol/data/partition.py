@@ -103,7 +103,7 @@ def dirichlet(
     alpha: float,
     cap: bool = True,
     min_size: int = 10,
-    max_draws: int = 500,
+    max_draws: int = 200,
 ) -> Partition:
     """Every class is dealt in proportions drawn from a symmetric Dirichlet(alpha) over the clients (LDA).
 
@@ -145,9 +145,7 @@ def by_owner(owner_ids: ArrayLike) -> Partition:
     """One client for every distinct id in the data, in ascending order of ids."""
     ids = np.asarray(owner_ids)
     if ids.ndim != 1 or len(ids) == 0:
-        raise InputError(
-            f"client ids have shape {ids.shape}; allowed: one id for each of one or more samples"
-        )
+        raise InputError(f"client ids have shape {ids.shape}; allowed: one id for each of one or more samples")
     distinct, owners = np.unique(ids, return_inverse=True)
     return _by_client(owners, len(distinct))
 
@@ -160,9 +158,7 @@ def _given_partition(settings: PartitionSettings, total: int, owners: NDArray[An
     elif owners is None:
         raise _refused("kind", settings.kind, "another, as this dataset does not say whose a sample is")
     elif len(owners) != total:
-        raise InputError(
-            f"the data has {len(owners)} client ids for {total} samples; allowed: one per sample"
-        )
+        raise InputError(f"the data has {len(owners)} client ids for {total} samples; allowed: one per sample")
     else:
         source, partition = "the dataset", by_owner(owners)
     if settings.clients not in (None, len(partition)):
@@ -186,9 +182,7 @@ def _checked_labels(labels: ArrayLike, clients: int) -> NDArray[Any]:
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise InputError(f"labels are {array.dtype} of shape {array.shape}; allowed: one integer per sample")
     if not 1 <= clients <= len(array):
-        raise _refused(
-            "clients", clients, f"1 to {len(array)}, the number of samples: no client may be empty"
-        )
+        raise _refused("clients", clients, f"1 to {len(array)}, the number of samples: no client may be empty")
     return array
 
 
@@ -228,23 +222,17 @@ def _deal_class_shards(
     cuts = np.full(len(classes), per_class)
     cuts[np.argsort(-class_sizes, kind="stable")[:left]] += 1
     if per_class == 0:
-        allowed = (
-            f"enough for {clients} clients to hold one of each of {len(classes)} classes (balance 'class')"
-        )
+        allowed = f"enough for {clients} clients to hold one of each of {len(classes)} classes (balance 'class')"
         raise _refused("shards", shards, allowed)
     if (cuts > class_sizes).any():
         scarce = int(np.argmax(cuts - class_sizes))
         has = f"class {classes[scarce]} has {class_sizes[scarce]} samples for {cuts[scarce]} shards"
-        raise _refused(
-            "shards", shards, f"at most one shard per sample of a class (balance 'class'), but {has}"
-        )
+        raise _refused("shards", shards, f"at most one shard per sample of a class (balance 'class'), but {has}")
     sizes = [size // cut + (np.arange(cut) < size % cut) for size, cut in zip(class_sizes, cuts, strict=True)]
     return np.concatenate(sizes), rng.permutation(np.repeat(np.arange(clients), shards))
 
 
-def _dirichlet_counts(
-    class_sizes: Indices, clients: int, rng: np.random.Generator, alpha: float, cap: bool
-) -> Indices:
+def _dirichlet_counts(class_sizes: Indices, clients: int, rng: np.random.Generator, alpha: float, cap: bool) -> Indices:
     """How many samples of every class each client receives, shape (clients, classes), in one draw."""
     counts = np.zeros((clients, len(class_sizes)), dtype=np.int64)
     held = np.zeros(clients, dtype=np.int64)

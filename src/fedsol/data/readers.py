@@ -29,9 +29,7 @@ def read_digits(_folder: Path, spec: DatasetSpec, _options: ReadOptions) -> tupl
     images = (values * 15).astype(np.uint8).reshape(-1, 1, 8, 8)
     in_test = np.zeros(len(labels), dtype=bool)
     in_test[stratified_test_indices(labels, DIGITS_TEST_SIZE)] = True
-    train, test = (
-        make_split(images[part], labels[part], spec.classes, "digits") for part in (~in_test, in_test)
-    )
+    train, test = (make_split(images[part], labels[part], spec.classes, "digits") for part in (~in_test, in_test))
     return train, test
 
 
@@ -54,9 +52,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         raise InputError(f"{path}: cannot be read: {error}") from error
     header = 4 + 4 * dimensions
     if len(content) < header or content[:4] != bytes([0, 0, IDX_UINT8, dimensions]):
-        raise InputError(
-            f"{path}: does not start as an idx file of unsigned bytes in {dimensions} dimensions"
-        )
+        raise InputError(f"{path}: does not start as an idx file of unsigned bytes in {dimensions} dimensions")
     shape = np.frombuffer(content, dtype=">i4", count=dimensions, offset=4)
     expected, found = int(shape.astype(np.int64).prod()), len(content) - header
     if expected != found:
@@ -89,9 +85,7 @@ def _read_cifar(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArra
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     record = label_bytes + CIFAR_PIXELS
     if len(content) == 0 or len(content) % record:
-        raise InputError(
-            f"{path}: its {len(content)} bytes are not a number of whole records of {record} bytes"
-        )
+        raise InputError(f"{path}: its {len(content)} bytes are not a number of whole records of {record} bytes")
     rows = content.reshape(-1, record)
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1]
 
@@ -141,9 +135,7 @@ def read_medmnist(folder: Path, spec: DatasetSpec, _options: ReadOptions) -> tup
 def _medmnist_images(images: Array, path: Path) -> NDArray[np.uint8]:
     """Grey (N, H, W) or colour (N, H, W, 3) images as (N, C, H, W)."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
-        raise InputError(
-            f"{path}: images are {images.dtype} {images.shape}; they must be uint8 (N, H, W[, 3])"
-        )
+        raise InputError(f"{path}: images are {images.dtype} {images.shape}; they must be uint8 (N, H, W[, 3])")
     pixels = images.astype(np.uint8, copy=False)
     return pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
 
@@ -151,11 +143,12 @@ def _medmnist_images(images: Array, path: Path) -> NDArray[np.uint8]:
 def read_npz(path: Path) -> dict[str, Array]:
     """All arrays of an .npz file; pickled objects are refused."""
     try:
-        stored = np.load(path, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise InputError(f"{path}: is a single array; an .npz file with named arrays is needed")
-        with stored:
-            return {name: stored[name] for name in stored.files}
+        with path.open("rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if not isinstance(stored, np.lib.npyio.NpzFile):
+                raise InputError(f"{path}: is a single array; an .npz file with named arrays is needed")
+            with stored:
+                return {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file") from error
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:

@@ -15,11 +15,15 @@ MEDMNIST_NAMES = tuple(f"{part}_{kind}" for part in ("train", "val", "test") for
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs, labels and (where the data says it) owners of one split, as the user has them."""
+    """Inputs, labels and (where the data says it) owners of one split, as the user has them.
+
+    Images that fedsol has decoded itself are known to be `channels_first`; of others it is found out.
+    """
 
     inputs: Array
     labels: Array
     clients: Array | None = None
+    channels_first: bool = False
 
 
 def samples_from_arrays(
@@ -37,9 +41,7 @@ def samples_from_arrays(
         train = _pair(arrays, "x_train", "y_train", source, arrays.get("clients_train"))
         test = _pair(arrays, "x_test", "y_test", source)
     else:
-        parts = [
-            _pair(arrays, f"{part}_images", f"{part}_labels", source) for part in ("train", "val", "test")
-        ]
+        parts = [_pair(arrays, f"{part}_images", f"{part}_labels", source) for part in ("train", "val", "test")]
         train, test = _joined(parts[0], parts[1], source), parts[2]
     return _both(train, test, source, test_fraction)
 
@@ -57,14 +59,10 @@ def _pair(
         clients = _one_dimensional(clients, "clients_train", source)
     found = Samples(arrays[inputs], _one_dimensional(arrays[labels], labels, source), clients)
     if found.inputs.ndim < 2 or len(found.inputs) == 0:
-        raise InputError(
-            f"{source}: {inputs} has shape {found.inputs.shape}; it must be (N, …) with N at least 1"
-        )
+        raise InputError(f"{source}: {inputs} has shape {found.inputs.shape}; it must be (N, …) with N at least 1")
     for name, array in ((labels, found.labels), ("clients_train", clients)):
         if array is not None and len(array) != len(found.inputs):
-            raise InputError(
-                f"{source}: {inputs} has {len(found.inputs)} samples but {name} has {len(array)}"
-            )
+            raise InputError(f"{source}: {inputs} has {len(found.inputs)} samples but {name} has {len(array)}")
     return found
 
 
@@ -73,8 +71,7 @@ def _one_dimensional(array: Array, name: str, source: str) -> Array:
     flat = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     if flat.ndim != 1 or flat.dtype.kind not in "iubUS":
         raise InputError(
-            f"{source}: {name} is {array.dtype} of shape {array.shape}; "
-            "it must be integers or strings of shape (N,)"
+            f"{source}: {name} is {array.dtype} of shape {array.shape}; it must be integers or strings of shape (N,)"
         )
     return flat
 
@@ -84,9 +81,7 @@ def _joined(train: Samples | None, validation: Samples | None, source: str) -> S
         return train or validation
     if train.inputs.shape[1:] != validation.inputs.shape[1:]:
         raise InputError(f"{source}: train_images and val_images must be of one size")
-    return Samples(
-        np.concatenate([train.inputs, validation.inputs]), np.concatenate([train.labels, validation.labels])
-    )
+    return Samples(np.concatenate([train.inputs, validation.inputs]), np.concatenate([train.labels, validation.labels]))
 
 
 def _both(
@@ -95,18 +90,14 @@ def _both(
     """Training and test samples as they are, or the only ones there are split by `test_fraction`."""
     if train is not None and test is not None:
         if test_fraction is not None:
-            raise InputError(
-                f"test_fraction: {test_fraction} is not allowed: {source} has test samples of its own"
-            )
+            raise InputError(f"test_fraction: {test_fraction} is not allowed: {source} has test samples of its own")
         return train, test
     only = train or test
     if only is None:
         raise InputError(f"{source}: has no samples")
     if test_fraction is None:
         missing = "test" if test is None else "training"
-        raise InputError(
-            f"{source}: has no {missing} samples; add them, or set test_fraction to split what is there"
-        )
+        raise InputError(f"{source}: has no {missing} samples; add them, or set test_fraction to split what is there")
     in_test = held_out(only.labels, test_fraction, source)
     return _part(only, ~in_test), _part(only, in_test)
 
@@ -122,9 +113,7 @@ def held_out(labels: Array, test_fraction: float, source: str) -> NDArray[np.boo
         raise InputError(f"test_fraction: {test_fraction} is not allowed; it must lie between 0 and 1")
     count = round(test_fraction * len(labels))
     if not 0 < count < len(labels):
-        raise InputError(
-            f"test_fraction: {test_fraction} of {source}'s {len(labels)} samples leaves one part empty"
-        )
+        raise InputError(f"test_fraction: {test_fraction} of {source}'s {len(labels)} samples leaves one part empty")
     mask = np.zeros(len(labels), dtype=bool)
     mask[stratified_test_indices(labels, count)] = True
     return mask

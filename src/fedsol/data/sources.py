@@ -4,12 +4,8 @@ from fedsol.data.specs import Member, RemoteFile
 
 
 def _mnist_files(base: str, md5s: tuple[str, str, str, str]) -> tuple[RemoteFile, ...]:
-    names = [
-        f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-    ]
-    return tuple(
-        RemoteFile(name, (f"{base}/{name}",), f"md5:{md5}") for name, md5 in zip(names, md5s, strict=True)
-    )
+    names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    return tuple(RemoteFile(name, (f"{base}/{name}",), f"md5:{md5}") for name, md5 in zip(names, md5s, strict=True))
 
 
 def _medmnist_file(name: str, md5: str) -> RemoteFile:

@@ -21,6 +21,7 @@ class Engine(ABC):
     def evaluate(self, weights: Weights) -> Tally:
         """Evaluates global weights on the test set."""
 
+    @abstractmethod
     def close(self) -> None:
         """Lets go of whatever the engine holds."""
 

@@ -12,9 +12,7 @@ class ResNet18(nn.Module):
     even in evaluation mode, so that a prediction depends on the rest of its batch.
     """
 
-    def __init__(
-        self, input_shape: tuple[int, ...], classes: int, *, running_statistics: bool = True
-    ) -> None:
+    def __init__(self, input_shape: tuple[int, ...], classes: int, *, running_statistics: bool = True) -> None:
         super().__init__()
         self.stem = nn.Conv2d(input_shape[0], 64, kernel_size=3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(64, track_running_stats=running_statistics)

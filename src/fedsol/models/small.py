@@ -8,9 +8,7 @@ from torch import Tensor, nn
 class Small(nn.Module):
     """One 3x3 convolution, 2x2 max-pooling, one hidden layer and the head: made for 8x8 digits."""
 
-    def __init__(
-        self, input_shape: tuple[int, ...], classes: int, *, width: int = 16, hidden: int = 64
-    ) -> None:
+    def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: int = 16, hidden: int = 64) -> None:
         super().__init__()
         channels, image_height, image_width = input_shape
         self.body = nn.Sequential(

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fedsol.errors import InputError
-from fedsol.report.style import fedsol_style, light_grid, line_look, new_figure, save_figure
+from fedsol.report.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_figure
 
 MARKERS_PER_CURVE = 8
 
@@ -68,8 +69,7 @@ def draw_curves(
     with fedsol_style():
         figure = new_figure(7.2, max(4.0, 0.9 + 0.2 * len(series)))
         axes = figure.add_subplot()
-        for index, curve in enumerate(series):
-            _draw_curve(axes, curve, index, len(series))
+        lines = [_draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_xlim(*_span(series))
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -77,7 +77,7 @@ def draw_curves(
         if percent:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
         light_grid(axes)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3.2)
+        legend_outside(axes, lines, [curve.label for curve in series], handlelength=3.2)
         if title:
             axes.set_title(title)
         return save_figure(figure, path)
@@ -90,13 +90,12 @@ def _span(series: Sequence[Curve]) -> tuple[float, float]:
     return first - room, last + room
 
 
-def _draw_curve(axes: Axes, curve: Curve, index: int, total: int) -> None:
+def _draw_curve(axes: Axes, curve: Curve, index: int, total: int) -> Line2D:
     rounds, mean, std = mean_and_std(curve)
     step = max(len(rounds) // MARKERS_PER_CURVE, 1)
     # Curves start their markers at different rounds, so that markers of close curves do not hide each other.
     look = line_look(index)
-    axes.plot(rounds, mean, label=curve.label, markevery=(step * index // total, step), zorder=3, **look)
+    (line,) = axes.plot(rounds, mean, markevery=(step * index // total, step), zorder=3, **look)
     if len(curve.values) > 1:
-        axes.fill_between(
-            rounds, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2
-        )
+        axes.fill_between(rounds, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
+    return line

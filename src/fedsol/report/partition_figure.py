@@ -19,6 +19,7 @@ from fedsol.report.style import (
     GREY,
     class_color,
     fedsol_style,
+    legend_outside,
     light_grid,
     new_figure,
     save_figure,
@@ -113,9 +114,10 @@ def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
     axes = figure.add_subplot()
     widest = int(counts.sum(axis=1).max())
     starts = np.cumsum(counts, axis=1) - counts
+    patches = []
     for index, name in enumerate(names):
         color = class_color(index)
-        axes.barh(
+        bars = axes.barh(
             np.arange(clients),
             counts[:, index],
             left=starts[:, index],
@@ -123,8 +125,8 @@ def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
             color=color,
             edgecolor="white",
             linewidth=0.6,
-            label=name,
         )
+        patches.append(bars.patches[0])
         _name_segments(axes, counts[:, index], starts[:, index], name, text_color_on(color), widest)
     for client, size in enumerate(counts.sum(axis=1)):
         axes.annotate(
@@ -142,17 +144,13 @@ def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
     axes.spines["left"].set_visible(False)
     light_grid(axes, "x")
-    axes.legend(
-        title="class", loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.0, handleheight=1.0
-    )
+    legend_outside(axes, patches, names, title="class", handlelength=1.0, handleheight=1.0)
     if title:
         axes.set_title(title)
     return figure
 
 
-def _name_segments(
-    axes: Axes, widths: NDArray[Any], starts: NDArray[Any], name: str, color: str, widest: int
-) -> None:
+def _name_segments(axes: Axes, widths: NDArray[Any], starts: NDArray[Any], name: str, color: str, widest: int) -> None:
     """Writes the class into segments wide enough for it, so that the picture is readable without colours."""
     needed = widest * (0.012 + 0.013 * len(name))
     for client in np.flatnonzero(widths >= needed).tolist():

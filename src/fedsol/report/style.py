@@ -6,11 +6,12 @@ matplotlib configuration.
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
@@ -99,6 +100,11 @@ def light_grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
     axes.tick_params(length=0)
 
 
+def legend_outside(axes: Axes, handles: Sequence[Artist], labels: Sequence[str], **look: Any) -> None:
+    """A legend to the right of the axes, where it hides no data; names may begin with an underscore."""
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
+
+
 def line_look(index: int) -> dict[str, Any]:
     """Colour, line style and marker of a curve: neighbours differ in all three, also when printed in grey."""
     return {
@@ -142,7 +148,5 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
         write_atomically(target, stream.getvalue())
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(
-            f"{target} cannot be written: {reason}; allowed: a file in a writable folder"
-        ) from error
+        raise InputError(f"{target} cannot be written: {reason}; allowed: a file in a writable folder") from error
     return target

@@ -1,0 +1,260 @@
+"""The command line: what it does, what it says to bad input, and its exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedsol.cli import app
+
+TINY = ["--set", "rounds=2", "--set", "data.partition.clients=8", "--set", "client.epochs=1"]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def fedsol(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys; sys.argv = ['fedsol', '--help']\n"
+        "from fedsol.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for command in ("run", "compare", "list", "partition", "data"):
+        assert command in done.stdout
+
+
+def test_run_with_nothing_is_the_quick_start():
+    done = fedsol("run", *TINY)
+    assert done.exit_code == 0, done.output
+    (directory,) = Path("runs").iterdir()
+    assert (directory / "curve.png").stat().st_size > 1000
+    assert len((directory / "metrics.jsonl").read_text().splitlines()) == 2
+    assert "round 2/2" in done.output
+    assert "final accuracy" in done.output
+
+
+def test_run_a_file_then_its_directory_goes_on():
+    Path("mine.toml").write_text('rounds = 1\n[algorithm]\nname = "fedavg"\n[data.partition]\nclients = 5\n')
+    assert fedsol("run", "mine.toml", "--out", "here").exit_code == 0
+    again = fedsol("run", "mine.toml", "--out", "here")
+    assert again.exit_code == 2
+    assert "holds a run already" in again.output
+    assert fedsol("run", "here").exit_code == 0
+    assert fedsol("run", "mine.toml", "--out", "here", "--resume").exit_code == 0
+    different = fedsol("run", "mine.toml", "--out", "here", "--resume", "--set", "seed=9")
+    assert different.exit_code == 2
+    assert "seed" in different.output
+
+
+BAD = {
+    "unknown key": (["--set", "algoritm.rho=1"], ["algoritm", "algorithm"]),
+    "unknown setting": (["--set", "algorithm.rhoo=1"], ["algorithm.rhoo", "'rho'"]),
+    "wrong type": (["--set", "rounds=many"], ["rounds: 'many'", "integer"]),
+    "alpha is zero": (["--set", "data.partition.alpha=0"], ["data.partition.alpha: 0", "greater than 0"]),
+    "more shards than samples": (
+        ["--set", "data.partition.kind=sharding", "--set", "data.partition.shards=1000"],
+        ["data.partition.shards", "1000"],
+    ),
+    "more clients than samples": (["--set", "data.partition.clients=5000"], ["data.partition"]),
+    "missing own data": (["--set", "data.name=nowhere.npz"], ["nowhere.npz"]),
+    "missing folder": (["--set", "data.name=no/such/folder"], ["no/such/folder"]),
+    "missing partition": (["--set", "data.partition.kind=file", "--set", "data.partition.file=p.json"], ["p.json"]),
+    "unknown algorithm": (["--set", "algorithm.name=fedsool"], ["algorithm.name: 'fedsool'", "'fedsol'"]),
+    "unknown model": (["--set", "model.name=resnet19"], ["model.name: 'resnet19'", "'resnet18'"]),
+    "unknown model option": (["--set", "model.options={wdith=3}"], ["model.options.wdith", "'width'"]),
+    "unknown device": (["--set", "engine.device=cuda"], ["engine.device: 'cuda'"]),
+    "broken override": (["--set", "seed"], ["--set 'seed'", "key=value"]),
+    "no such module": (["--set", "algorithm.name=nomodule:Thing"], ["algorithm.name", "nomodule"]),
+    "not an algorithm": (["--set", "algorithm.name=json:JSONDecoder"], ["json:JSONDecoder", "fedsol.Algorithm"]),
+    "resume without directory": (["--resume"], ["--resume: needs --out"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_message(case):
+    arguments, parts = BAD[case]
+    done = (
+        fedsol("run", "--out", "out", *arguments) if case != "resume without directory" else fedsol("run", "--resume")
+    )
+    assert done.exit_code == 2, done.output
+    assert len(done.output.strip().splitlines()) == 1, done.output
+    for part in parts:
+        assert part in done.output
+    assert not any(Path.cwd().iterdir()), "something was left behind"
+
+
+def test_a_missing_experiment():
+    done = fedsol("run", "quikstart")
+    assert done.exit_code == 2
+    assert "'quickstart'" in done.output
+    assert "there is no such experiment file" in fedsol("run", "absent.toml").output
+
+
+def test_a_dataset_that_is_not_there_says_which_file_goes_where():
+    done = fedsol("run", "mnist", "--set", "data.download=false", "--out", "out")
+    assert done.exit_code == 2
+    assert "train-images-idx3-ubyte.gz" in done.output
+    assert str(Path("data") / "mnist") in done.output
+    assert not Path("out").exists()
+
+
+def test_a_corrupt_file_is_refused():
+    folder = Path("data/mnist")
+    folder.mkdir(parents=True)
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (folder / f"{name}-ubyte.gz").write_bytes(b"not what the publisher has")
+    done = fedsol("run", "mnist", "--out", "out")
+    assert done.exit_code == 2
+    assert "train-images-idx3-ubyte.gz" in done.output
+    assert not Path("out").exists()
+    verified = fedsol("data", "verify", "mnist")
+    assert verified.exit_code == 2
+    assert "wrong" in verified.output
+
+
+def test_compare_makes_a_table_and_a_picture():
+    done = fedsol(
+        "compare", "-a", "fedavg", "-a", "fedsol:rho=0.5,perturb=all", "--seeds", "0,1", *TINY, "--out", "cmp"
+    )
+    assert done.exit_code == 0, done.output
+    assert "±" in done.output
+    rows = json.loads(Path("cmp/comparison.json").read_text())
+    assert [row["label"] for row in rows] == ["fedavg", "fedsol:rho=0.5,perturb=all"]
+    assert rows[1]["algorithm"]["perturb"] == "all"
+    assert rows[0]["seeds"] == [0, 1]
+    assert Path("cmp/curves.png").stat().st_size > 1000
+    again = fedsol("compare", "-a", "fedavg", "--seeds", "0,1", *TINY, "--out", "cmp")
+    assert again.exit_code == 2
+    resumed = fedsol("compare", "-a", "fedavg", "--seeds", "0,1", *TINY, "--out", "cmp", "--resume")
+    assert resumed.exit_code == 0
+    assert json.loads(Path("cmp/comparison.json").read_text())[0] == rows[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--seeds", "0,zero"], "--seeds: '0,zero'"),
+        (["--seeds", "1,1"], "--seeds: '1,1'"),
+        (["-a", "fedavg,fedavg"], "names one twice"),
+        (["-a", "fedavg,nosuch"], "algorithm.name: 'nosuch'"),
+        (["-a", "fedsol:rho=big"], "algorithm.rho: 'big'"),
+        (["-a", ","], "at least one"),
+    ],
+)
+def test_compare_refuses_bad_input(arguments, part):
+    done = fedsol("compare", *arguments, *TINY, "--out", "cmp")
+    assert done.exit_code == 2, done.output
+    assert part in done.output
+    assert not Path("cmp").exists()
+
+
+@pytest.mark.parametrize("what", ["algorithms", "datasets", "models", "partitions", "experiments"])
+def test_lists(what):
+    rows = json.loads(fedsol("list", what, "--json").output)
+    shown = fedsol("list", what)
+    assert shown.exit_code == 0
+    assert len(rows) > 1
+    assert all(row["name"] and row["description"] for row in rows)
+    assert rows[0]["name"] in shown.output
+
+
+def test_list_of_something_else():
+    done = fedsol("list", "algorithm")
+    assert done.exit_code == 2
+    assert "'algorithms'" in done.output
+
+
+@pytest.mark.parametrize("name", [row["name"] for row in json.loads(fedsol("list", "experiments", "--json").output)])
+def test_every_experiment_that_comes_along_is_valid(name):
+    from fedsol.commands import read_experiment
+
+    assert read_experiment(name, []).algorithm["name"] == "fedsol"
+
+
+def test_partition_shows_saves_and_is_read_back():
+    done = fedsol("partition", "--out", "p", "--set", "data.partition.clients=10")
+    assert done.exit_code == 0, done.output
+    saved = json.loads(Path("p/partition.json").read_text())
+    assert saved["sha256"] in done.output
+    assert Path("p/partition.png").stat().st_size > 1000
+    run = fedsol("run", *TINY[:2], "--set", "data.partition.kind=file", "--set", "data.partition.clients=10",
+                 "--set", "data.partition.file=p/partition.json", "--out", "r")  # fmt: skip
+    assert run.exit_code == 0, run.output
+    assert json.loads(Path("r/partition.json").read_text())["sha256"] == saved["sha256"]
+
+
+def test_own_data_own_model_and_own_algorithm_without_touching_fedsol():
+    rng = np.random.default_rng(0)
+    arrays = {"x_train": rng.normal(size=(60, 4)).astype("float32"), "y_train": rng.integers(0, 3, 60),
+              "x_test": rng.normal(size=(30, 4)).astype("float32"), "y_test": np.arange(30) % 3,
+              "clients_train": np.repeat(["anna", "ben", "cleo"], 20)}  # fmt: skip
+    np.savez("mine.npz", **arrays)
+    Path("my_model.py").write_text(
+        "from torch import nn\n"
+        "def normed(classes):\n"
+        "    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))\n"
+    )
+    Path("my_algorithm.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import fedsol\nfrom fedsol import gradients\nfrom fedsol.fields import Positive, setting\n"
+        "from fedsol.weights import scale\n"
+        "@dataclass(frozen=True)\n"
+        "class Slow(fedsol.Algorithm):\n"
+        '    """FedAvg with shorter steps."""\n'
+        '    factor: Positive = setting(0.5, "length of a step")\n'
+        "    def gradient(self, task, weights, batch, state):\n"
+        "        found, loss = gradients.plain(task, weights, batch)\n"
+        "        return scale(found, self.factor), loss\n"
+    )
+    done = fedsol("run", "--set", "rounds=2", "--set", "data.name=mine.npz", "--set", "data.partition.kind=own",
+                  "--set", "model.name=my_model:normed", "--set", "algorithm.name=my_algorithm:Slow",
+                  "--set", "algorithm.factor=0.25", "--set", "server.fraction=1.0", "--out", "o")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "factor = 0.25" in Path("o/experiment.toml").read_text()
+    assert fedsol("run", "o").exit_code == 0
+
+
+def test_data_commands_on_embedded_data():
+    assert fedsol("data", "fetch", "digits").exit_code == 0
+    assert "needs no files" in fedsol("data", "verify", "digits").output
+    unknown = fedsol("data", "fetch", "minst")
+    assert unknown.exit_code == 2
+    assert "'mnist'" in unknown.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, number):
+    """A real process, a real signal, after the first round is on disk."""
+    command = [sys.executable, "-m", "fedsol.cli", "run", "--set", "rounds=100000", "--out", "long"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    metrics = Path("long/metrics.jsonl")
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_bytes()):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "fedsol run long" in output
+    rounds = len(metrics.read_text().splitlines())
+    assert json.loads(Path("long/summary.json").read_text())["rounds"] == rounds
+    assert (Path("long/checkpoints") / f"round-{rounds:06d}").is_dir()

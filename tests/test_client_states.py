@@ -1,0 +1,83 @@
+"""The store of client states: memory stays within its budget, files are exact, checkpoints can be gone back to."""
+
+import pytest
+import torch
+
+from fedsol.client_states import ClientStates
+from fedsol.errors import RunError
+from fedsol.files import same_tensors
+
+
+def state(value: float) -> dict[str, torch.Tensor]:
+    return {"control/w": torch.full((100,), value), "count": torch.tensor(int(value))}
+
+
+def initial() -> dict[str, torch.Tensor]:
+    return state(-1.0)
+
+
+@pytest.mark.parametrize("budget", [0, 1_000, 10**9])
+@pytest.mark.parametrize("with_folder", [True, False])
+def test_what_is_put_comes_back_whatever_the_budget(tmp_path, budget, with_folder):
+    states = ClientStates(initial, tmp_path / "clients" if with_folder else None, budget)
+    for client in range(20):
+        states.put(client, 1, state(client))
+    assert all(same_tensors(states.get(client), state(client)) for client in range(20))
+    assert same_tensors(states.get(99), initial())
+    states.close()
+
+
+def test_memory_stays_within_the_budget(tmp_path):
+    states = ClientStates(initial, tmp_path, budget=2_000)  # room for four
+    for client in range(50):
+        states.put(client, 1, state(client))
+        states.get(client // 2)
+    assert len(states._in_memory) <= 5
+    assert states._bytes <= 2_000 + 408
+
+
+def test_going_back_to_a_checkpoint(tmp_path):
+    states = ClientStates(initial, tmp_path)
+    states.put(1, 1, state(10))
+    saved = states.save()
+    states.put(1, 2, state(20))
+    states.put(2, 2, state(30))
+    states.save()
+    again = ClientStates(initial, tmp_path)
+    again.restore(saved)
+    assert same_tensors(again.get(1), state(10))
+    assert same_tensors(again.get(2), initial())
+
+
+def test_only_changed_states_are_written(tmp_path):
+    states = ClientStates(initial, tmp_path)
+    states.put(1, 1, state(1))
+    states.put(2, 1, state(2))
+    states.save()
+    states.put(2, 2, state(3))
+    states.save()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "client-000001-round-000001.safetensors",
+        "client-000002-round-000001.safetensors",
+        "client-000002-round-000002.safetensors",
+    ]
+    states.remove_files_except([])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_changed_file_is_noticed(tmp_path):
+    states = ClientStates(initial, tmp_path)
+    states.put(1, 1, state(1))
+    saved = states.save()
+    path = tmp_path / saved[1].file
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    states.restore(saved)
+    with pytest.raises(RunError, match="checksum differs"):
+        states.get(1)
+
+
+def test_empty_states_take_no_place(tmp_path):
+    states = ClientStates(dict, tmp_path / "clients")
+    states.put(1, 1, {})
+    assert states.save() == {}
+    assert not (tmp_path / "clients").exists()

@@ -1,0 +1,135 @@
+"""Experiment files: what is accepted, what is refused and in which words, and the way back to TOML."""
+
+import tomllib
+
+import pytest
+
+from fedsol import Experiment, InputError
+from fedsol.algorithms.fedsol import FedSOL
+from fedsol.experiment import apply_overrides, differing_keys, parse_override
+
+
+def test_the_defaults_are_the_papers():
+    experiment = Experiment()
+    client = experiment.client
+    assert (client.epochs, client.batch_size, client.lr, client.momentum, client.weight_decay) == (
+        5,
+        50,
+        0.01,
+        0.9,
+        1e-5,
+    )
+    assert (experiment.server.lr_decay, experiment.server.weighting) == (0.99, "size")
+    assert experiment.algorithm == {
+        "name": "fedsol", "rho": 2.0, "perturb": "head", "strength": "adaptive", "proximal": "kl", "tau": 3.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tables", "parts"),
+    [
+        ({"sede": 1}, ["sede: unknown key", "'seed'"]),
+        ({"server": {"fractoin": 0.1}}, ["server.fractoin: unknown key", "'fraction'"]),
+        ({"data": {"partition": {"alhpa": 1.0}}}, ["data.partition.alhpa", "'alpha'"]),
+        ({"algorithm": {"name": "fedsol", "rh": 1}}, ["algorithm.rh: unknown key", "'rho'"]),
+        ({"algorithm": {"name": "fedsool"}}, ["algorithm.name: 'fedsool' is not known", "'fedsol'"]),
+        ({"algorithm": {"name": 3}}, ["algorithm.name: 3", "must be a string"]),
+        ({"algorithm": "fedsol"}, ["algorithm: 'fedsol'", "must be a table"]),
+        ({"algorithm": {"name": "fedsol", "rho": -1.0}}, ["algorithm.rho: -1.0", "greater than or equal to 0"]),
+        ({"algorithm": {"name": "fedsol", "rho": "big"}}, ["algorithm.rho: 'big'", "must be a valid number"]),
+        ({"algorithm": {"name": "fedsol", "perturb": "tail"}}, ["algorithm.perturb: 'tail'", "'body' or 'head'"]),
+        ({"rounds": "ten"}, ["rounds: 'ten'", "must be a valid integer"]),
+        ({"rounds": 1.5}, ["rounds: 1.5"]),
+        ({"rounds": 0}, ["rounds: 0", "greater than or equal to 1"]),
+        ({"rounds": True}, ["rounds: True"]),
+        ({"client": {"lr": float("nan")}}, ["client.lr: nan", "finite"]),
+        ({"client": 5}, ["client: 5"]),
+        ({"data": {"partition": {"alpha": 0}}}, ["data.partition.alpha: 0", "greater than 0"]),
+        ({"data": {"partition": {"kind": "dirichelt"}}}, ["data.partition.kind: 'dirichelt'", "'dirichlet'"]),
+        ({"server": {"fraction": 1.5}}, ["server.fraction: 1.5", "less than or equal to 1"]),
+        ({"engine": {"device": "gpu"}}, ["engine.device: 'gpu'"]),
+        ({"client": {"optimizer": "sdg"}}, ["client.optimizer: 'sdg'", "sgd"]),
+        ({"client": {"optimizer_options": {"nestrov": True}}}, ["client.optimizer_options", "nestrov"]),
+    ],
+)
+def test_bad_tables_are_refused_by_name(tables, parts):
+    with pytest.raises(InputError) as caught:
+        Experiment(**tables)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_several_mistakes_are_all_named():
+    with pytest.raises(InputError) as caught:
+        Experiment(rounds=0, server={"fraction": 0.0})
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_toml_and_back():
+    experiment = Experiment(seed=3, rounds=7, algorithm={"name": "fedsol", "rho": 1.5}, client={"clip_norm": 2.0})
+    assert Experiment(**tomllib.loads(experiment.to_toml())) == experiment
+
+
+def test_a_file_that_is_missing_or_no_toml(tmp_path):
+    with pytest.raises(InputError, match=r"nothing\.toml: there is no such experiment file"):
+        Experiment.load(tmp_path / "nothing.toml")
+    (tmp_path / "bad.toml").write_text("seed = = 3")
+    with pytest.raises(InputError, match=r"bad\.toml: cannot be read as TOML"):
+        Experiment.load(tmp_path / "bad.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"binary\.toml: cannot be read as TOML"):
+        Experiment.load(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("seed=3", ("seed", 3)),
+        ("algorithm.rho=1.5", ("algorithm.rho", 1.5)),
+        ("data.name=cifar10", ("data.name", "cifar10")),
+        ("data.partition.cap=false", ("data.partition.cap", False)),
+        ('data.name="a b"', ("data.name", "a b")),
+        ("data.name=dir/with=sign.npz", ("data.name", "dir/with=sign.npz")),
+        ("model.options={width=32}", ("model.options", {"width": 32})),
+    ],
+)
+def test_overrides_are_toml_values_or_bare_words(text, expected):
+    assert parse_override(text) == expected
+
+
+@pytest.mark.parametrize("text", ["seed", "=3", ""])
+def test_an_override_without_key_or_value(text):
+    with pytest.raises(InputError, match="must be key=value"):
+        parse_override(text)
+
+
+def test_another_algorithm_does_not_inherit_settings():
+    tables = apply_overrides({"algorithm": {"name": "fedsol", "rho": 1.0}}, {"algorithm.name": "fedavg"})
+    assert tables["algorithm"] == {"name": "fedavg"}
+    tables = apply_overrides({"algorithm": {"name": "fedsol", "tau": 1.0}}, {"algorithm.rho": 3.0})
+    assert tables["algorithm"] == {"name": "fedsol", "tau": 1.0, "rho": 3.0}
+
+
+def test_an_override_through_a_value():
+    with pytest.raises(InputError, match="is a value, not a table"):
+        Experiment(seed=1).override({"seed.deeper": 3})
+
+
+def test_an_algorithm_itself_is_welcome():
+    assert Experiment(algorithm=FedSOL(rho=0.5)).algorithm["rho"] == 0.5
+
+
+def test_learning_rates():
+    experiment = Experiment(rounds=10, client={"lr": 0.5}, server={"lr_decay": 0.9})
+    assert [experiment.learning_rate(t) for t in (1, 2, 3)] == pytest.approx([0.5, 0.45, 0.405])
+    cosine = experiment.override({"server.lr_schedule": "cosine"})
+    assert cosine.learning_rate(1) == pytest.approx(0.5)
+    assert cosine.learning_rate(6) == pytest.approx(0.25)  # cos(pi / 2) = 0
+    with pytest.raises(InputError, match="rounds: is missing"):
+        Experiment(server={"lr_schedule": "cosine"}).learning_rate(1)
+
+
+def test_differences_are_named_but_not_those_without_effect():
+    one = Experiment(seed=1)
+    other = one.override({"algorithm.rho": 1.0, "data.root": "/elsewhere", "seed": 2})
+    assert differing_keys(one, other) == ["algorithm.rho", "seed"]

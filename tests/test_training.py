@@ -1,0 +1,312 @@
+"""The round loop: determinism, resuming, weighting, rejection, and what callbacks see."""
+
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+import fedsol
+from fedsol import Callback, Experiment, InputError, RunError
+from fedsol.algorithms.base import Algorithm
+from fedsol.files import same_tensors
+from fedsol.training import sample_clients
+
+
+def rows_without_seconds(run):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in run.rows]
+
+
+def assert_same_run(one, other):
+    assert same_tensors(one.weights, other.weights)
+    assert rows_without_seconds(one) == rows_without_seconds(other)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsol"])
+def test_the_same_experiment_is_bitwise_the_same_run(tiny, algorithm):
+    experiment = tiny.override({"algorithm.name": algorithm})
+    torch.manual_seed(1)
+    first = fedsol.train(experiment)
+    torch.manual_seed(2)  # nothing may depend on torch's global generator
+    second = fedsol.train(experiment)
+    assert_same_run(first, second)
+
+
+def test_another_seed_is_another_run(tiny):
+    assert not same_tensors(fedsol.train(tiny).weights, fedsol.train(tiny.override({"seed": 1})).weights)
+
+
+@pytest.mark.parametrize("proximal", ["kl", "l2"])
+@pytest.mark.parametrize("perturb", ["all", "body", "head"])
+@pytest.mark.parametrize("strength", ["fixed", "adaptive", "adaptive-column"])
+def test_fedsol_with_rho_zero_is_bitwise_fedavg(tiny, proximal, perturb, strength):
+    fedavg = fedsol.train(tiny)
+    table = {"name": "fedsol", "rho": 0.0, "proximal": proximal, "perturb": perturb, "strength": strength}
+    found = fedsol.train(tiny.model_copy(update={"algorithm": table}))
+    assert_same_run(found, fedavg)
+
+
+def test_fedsol_with_rho_is_not_fedavg(tiny):
+    found = fedsol.train(tiny.override({"algorithm.name": "fedsol"}))
+    assert not same_tensors(found.weights, fedsol.train(tiny).weights)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in found.weights.values())
+
+
+class StopAfter(Callback):
+    """Ends a run as Ctrl-C would, after a round."""
+
+    def __init__(self, round_number):
+        self.round_number = round_number
+
+    def round_finished(self, result):
+        if result.round == self.round_number:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 2, 10])
+def test_an_interrupted_run_goes_on_to_bitwise_the_same_end(tiny, tmp_path, checkpoint_every):
+    experiment = tiny.override({"rounds": 5, "algorithm.name": "fedsol", "server.checkpoint_every": checkpoint_every})
+    whole = fedsol.train(experiment, out=tmp_path / "whole")
+    for stop in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            fedsol.train(experiment, [StopAfter(stop)], tmp_path / "parts", resume=stop > 1)
+    assert_same_run(fedsol.train(experiment, out=tmp_path / "parts", resume=True), whole)
+    one, other = (tmp_path / name / "metrics.jsonl" for name in ("whole", "parts"))
+    assert [json.loads(line)["round"] for line in other.read_text().splitlines()] == [1, 2, 3, 4, 5]
+    assert len(one.read_text().splitlines()) == 5
+    assert_same_run(fedsol.Run.load(tmp_path / "parts"), whole)
+
+
+def test_a_finished_run_resumed_stays_as_it_is(tiny, tmp_path):
+    whole = fedsol.train(tiny, out=tmp_path)
+    assert_same_run(fedsol.train(tiny, out=tmp_path, resume=True), whole)
+
+
+def test_a_directory_that_holds_a_run_is_not_overwritten(tiny, tmp_path):
+    fedsol.train(tiny, out=tmp_path)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(InputError, match="holds a run already"):
+        fedsol.train(tiny, out=tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_another_experiment_cannot_go_on_with_a_run(tiny, tmp_path):
+    fedsol.train(tiny, out=tmp_path)
+    with pytest.raises(InputError, match=r"other values of client\.lr, seed"):
+        fedsol.train(tiny.override({"seed": 4, "client.lr": 0.5}), out=tmp_path, resume=True)
+
+
+def test_resume_needs_a_directory(tiny):
+    with pytest.raises(InputError, match="resume: needs the directory"):
+        fedsol.train(tiny, resume=True)
+
+
+def test_the_run_directory_has_the_files_of_the_contract(tiny, tmp_path):
+    run = fedsol.train(tiny, out=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "experiment.toml", "metrics.jsonl", "summary.json", "environment.json", "checkpoints", "partition.json",
+    }  # fmt: skip
+    assert Experiment.load(tmp_path / "experiment.toml") == run.experiment
+    row = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    assert row.keys() >= {
+        "round", "test_accuracy", "test_loss", "train_loss", "clients", "examples", "seconds", "bytes_up",
+        "bytes_down", "rejected",
+    }  # fmt: skip
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary.keys() >= {"algorithm", "seed", "rounds", "final_accuracy", "best_accuracy"}
+    assert summary["final_accuracy"] == run.final_accuracy
+    assert "sha256" in json.loads((tmp_path / "partition.json").read_text())
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".pkl", ".pth")]
+
+
+def test_bytes_are_those_of_the_weights(tiny):
+    run = fedsol.train(tiny)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in run.weights.values())
+    assert [(row["bytes_up"], row["bytes_down"]) for row in run.rows] == [(4 * size, 4 * size)] * 2
+
+
+def test_evaluation_happens_when_it_is_due_and_at_the_end(tiny):
+    run = fedsol.train(tiny.override({"rounds": 5, "server.evaluate_every": 3}))
+    assert [row["round"] for row in run.rows if row["test_accuracy"] is not None] == [3, 5]
+
+
+def test_accuracy_is_the_mean_of_the_classes_weighted_by_their_examples(tiny):
+    row = fedsol.train(tiny).rows[-1]
+    assert 0 <= row["test_accuracy"] <= 1
+    assert min(row["class_accuracy"]) <= row["test_accuracy"] <= max(row["class_accuracy"])
+
+
+class Recorder(Callback):
+    def __init__(self):
+        self.events = []
+        self.results = []
+
+    def started(self, federation, rows):
+        self.events.append("started")
+
+    def round_started(self, round_number, clients):
+        self.events.append(f"round {round_number}")
+
+    def client_finished(self, update):
+        self.events.append("client")
+
+    def round_finished(self, result):
+        self.events.append("done")
+        self.results.append(result)
+
+    def finished(self, run):
+        self.events.append("finished")
+
+
+def test_callbacks_are_told_everything_in_order(tiny):
+    recorder = Recorder()
+    fedsol.train(tiny, [recorder])
+    a_round = ["client"] * 4 + ["done"]
+    assert recorder.events == ["started", "round 1", *a_round, "round 2", *a_round, "finished"]
+    assert [update.client for update in recorder.results[0].updates] == recorder.results[0].row["client_ids"]
+
+
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+def test_shares_follow_the_weighting(tiny, weighting):
+    recorder = Recorder()
+    fedsol.train(tiny.override({"server.weighting": weighting}), [recorder])
+    updates = recorder.results[0].updates
+    sizes = [update.examples if weighting == "size" else 1 for update in updates]
+    assert [update.share for update in updates] == pytest.approx([size / sum(sizes) for size in sizes])
+    assert len({update.examples for update in updates}) > 1  # otherwise the two would be the same
+    after = recorder.results[0].after.weights["head.bias"]
+    expected = sum(update.share * update.weights["head.bias"] for update in updates)
+    torch.testing.assert_close(after, expected)
+
+
+@dataclass(frozen=True)
+class Poisoned(Algorithm):
+    """Clients with an odd id send what nobody can use."""
+
+    kind: str = "nan"
+
+    def aggregate(self, server, updates):
+        assert all(update.client % 2 == 0 for update in updates)
+        return super().aggregate(server, updates)
+
+
+def poison(update, kind):
+    weights = dict(update.weights)
+    if kind == "nan":
+        weights["head.bias"] = torch.full_like(weights["head.bias"], float("nan"))
+    elif kind == "shape":
+        weights["head.bias"] = torch.zeros(3)
+    elif kind == "names":
+        weights["other"] = weights.pop("head.bias")
+    elif kind == "type":
+        weights["head.bias"] = weights["head.bias"].double()
+    elif kind == "empty":
+        return replace(update, examples=0)
+    elif kind == "payload":
+        return replace(update, payload={"control": torch.tensor([float("inf")])})
+    return replace(update, weights=weights)
+
+
+@pytest.mark.parametrize("kind", ["nan", "shape", "names", "type", "empty", "payload"])
+def test_an_unfit_update_is_rejected_counted_and_logged(tiny, monkeypatch, caplog, kind):
+    from fedsol.federation import Federation
+
+    original = Federation.train
+    monkeypatch.setattr(
+        Federation, "train", lambda self, job: poison(original(self, job), kind if job.client % 2 else "")
+    )
+    run = fedsol.train(tiny.model_copy(update={"algorithm": {"name": "test_training:Poisoned"}}))
+    for row in run.rows:
+        odd = [client for client in row["client_ids"] if client % 2]
+        assert row["rejected"] == len(odd)
+        assert row["clients"] == 4 - len(odd)
+        assert all(f"client {client} is rejected" in caplog.text for client in odd)
+    assert sum(row["rejected"] for row in run.rows) > 0
+
+
+def test_a_round_without_a_fit_update_leaves_the_weights(tiny, monkeypatch):
+    from fedsol.federation import Federation
+
+    original = Federation.train
+    monkeypatch.setattr(Federation, "train", lambda self, job: poison(original(self, job), "nan"))
+    recorder = Recorder()
+    run = fedsol.train(tiny, [recorder])
+    assert same_tensors(recorder.results[0].before.weights, run.weights)
+    assert [row["clients"] for row in run.rows] == [0, 0]
+    assert run.rows[0]["train_loss"] is None
+
+
+@dataclass(frozen=True)
+class Exploding(Algorithm):
+    """Overflows the test loss while every weight is finite."""
+
+    def aggregate(self, server, updates):
+        weights = {name: torch.full_like(tensor, 3e38) for name, tensor in server.weights.items()}
+        return replace(server, weights=weights)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_what_was_good_saved(tiny, tmp_path):
+    experiment = tiny.model_copy(update={"algorithm": {"name": "test_training:Exploding"}})
+    with pytest.raises(RunError, match="round 1: the test loss of the global model is not finite"):
+        fedsol.train(experiment, out=tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_sampling_depends_on_seed_and_round_alone():
+    experiment = Experiment(server={"fraction": 0.1})
+    assert sample_clients(experiment, 100, 3) == sample_clients(experiment, 100, 3)
+    assert sample_clients(experiment, 100, 3) != sample_clients(experiment, 100, 4)
+    assert sample_clients(experiment, 100, 3) != sample_clients(experiment.override({"seed": 1}), 100, 3)
+    assert len(set(sample_clients(experiment, 100, 3))) == 10
+    assert len(sample_clients(experiment, 3, 1)) == 1  # at least one
+
+
+def test_every_client_is_sampled_sooner_or_later():
+    experiment = Experiment(server={"fraction": 0.1})
+    seen = {client for t in range(1, 101) for client in sample_clients(experiment, 50, t)}
+    assert seen == set(range(50))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop", "adagrad"])
+def test_any_torch_optimizer(tiny, optimizer):
+    run = fedsol.train(tiny.override({"client.optimizer": optimizer, "client.lr": 0.001}))
+    assert run.final_accuracy is not None
+
+
+def test_clipping_bounds_a_plain_sgd_step(tiny):
+    """With momentum and decay off, one step moves by at most lr * clip_norm."""
+    experiment = tiny.override(
+        {"client.clip_norm": 0.5, "client.momentum": 0.0, "client.weight_decay": 0.0, "client.lr": 1.0,
+         "client.batch_size": 10_000, "rounds": 1}
+    )  # fmt: skip
+    recorder = Recorder()
+    fedsol.train(experiment, [recorder])
+    result = recorder.results[0]
+    for update in result.updates:
+        moved = torch.cat([(update.weights[n] - result.before.weights[n]).flatten() for n in update.weights])
+        assert 0 < float(moved.norm()) <= 0.5 + 1e-4
+
+
+def test_a_second_process_is_kept_out(tiny, tmp_path):
+    from fedsol.runs import RunDirectory
+
+    fedsol.train(tiny, out=tmp_path)
+    with RunDirectory(tmp_path).locked(), pytest.raises(InputError, match="is running this run already"):
+        fedsol.train(tiny, out=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "json"])
+def test_a_damaged_checkpoint_is_passed_over(tiny, tmp_path, damage, caplog):
+    experiment = tiny.override({"rounds": 4})
+    whole = fedsol.train(experiment, out=tmp_path)
+    newest = sorted((tmp_path / "checkpoints").glob("round-*"))[-1]
+    file = newest / ("checkpoint.json" if damage == "json" else "server.safetensors")
+    content = file.read_bytes()
+    if damage == "truncate":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "remove":
+        file.unlink()
+    else:
+        file.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
+    assert_same_run(fedsol.train(experiment, out=tmp_path, resume=True), whole)
+    assert "the checkpoint before it is used" in caplog.text
