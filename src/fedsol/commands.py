@@ -70,7 +70,9 @@ def compare_algorithms(
     experiment = read_experiment(name, changes)
     variants = comparison.parse_variants(algorithms, experiment.algorithm)
     seed_list = comparison.parse_seeds(seeds)
-    results = comparison.compare(experiment, variants, seed_list, out, lambda label: [progress(console, label)], resume)
+    results = comparison.compare(
+        experiment, variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume
+    )
     resolved = results[0].runs[0].experiment
     partition = resolved.data.partition
     title = f"{resolved.data.name}, {partition.kind}, {resolved.rounds} rounds"
@@ -110,7 +112,15 @@ def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)
     console.print(partition_table(labels, clients, dataset.classes, title))
     summary = partition_summary(labels, clients, dataset.classes)
-    _say(str(summary))
+    _say(
+        f"{summary.clients} clients, {summary.samples} samples: {summary.smallest} to {summary.largest} each "
+        f"(median {summary.median_size:g}), {summary.fewest_classes} to {summary.most_classes} classes each "
+        f"(median {summary.median_classes:g})"
+    )
+    _say(
+        f"labels of a client: {summary.mean_entropy:.2f} bits of entropy, total variation {summary.mean_distance:.2f} "
+        "from the whole (means over clients)"
+    )
     _say(f"sha256 {manifest.sha256}")
     _say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
 

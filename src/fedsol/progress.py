@@ -63,11 +63,12 @@ class LiveProgress(Callback):
 
 
 class PlainProgress(Callback):
-    """One line per round."""
+    """One line per round, or only `lines` of them, evenly spread."""
 
-    def __init__(self, console: Console, label: str) -> None:
+    def __init__(self, console: Console, label: str, lines: int | None = None) -> None:
         self._console = console
         self._label = label
+        self._lines = lines
         self._rounds = 0
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
@@ -78,6 +79,8 @@ class PlainProgress(Callback):
 
     def round_finished(self, result: RoundResult) -> None:
         row = result.row
+        if self._lines is not None and result.round * self._lines % self._rounds >= self._lines:
+            return
         tested = ""
         if result.evaluation is not None:
             tested = f"  accuracy {percent(row['test_accuracy'])}  loss {row['test_loss']:.3f}"
@@ -92,9 +95,9 @@ class PlainProgress(Callback):
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def progress(console: Console, label: str) -> Callback:
-    """The display that fits the console."""
-    return LiveProgress(console, label) if console.is_terminal else PlainProgress(console, label)
+def progress(console: Console, label: str, lines: int | None = None) -> Callback:
+    """The display that fits the console; `lines` bounds how much it says where it cannot redraw."""
+    return LiveProgress(console, label) if console.is_terminal else PlainProgress(console, label, lines)
 
 
 def _duration(seconds: float) -> str:

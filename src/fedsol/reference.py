@@ -45,7 +45,7 @@ _HEADER = "| key | default | allowed | meaning |\n|---|---|---|---|"
 def _table(model: type[BaseModel]) -> str:
     lines = [_HEADER]
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) or name == "algorithm":
+        if (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)) or name == "algorithm":
             continue
         default = field.get_default(call_default_factory=True)
         shown = "" if default is None else f"`{_toml(default)}`"

@@ -1,7 +1,5 @@
-"""Small datasets to fetch and load, a local web server that offers them, and the real data."""
+"""Small datasets to fetch and load, and a local web server that offers them."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -103,14 +101,3 @@ def write_images() -> Callable[[Path, dict[str, np.ndarray]], None]:
             path.write_bytes(encoded(image, "JPEG" if path.suffix.lower() in (".jpg", ".jpeg") else "PNG"))
 
     return write
-
-
-@pytest.fixture(scope="session")
-def real_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the real CIFAR-10 and MNIST, where a copy lies beside the repository."""
-    script = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack"
-    if not script.is_file():
-        pytest.skip(f"the real data is not on this machine ({script})")
-    root = tmp_path_factory.mktemp("real")
-    subprocess.run([sys.executable, str(script), str(root)], check=True, capture_output=True)
-    return root

@@ -41,8 +41,9 @@ def test_rows_are_consistent(spec) -> None:
 
 
 def test_the_papers_settings() -> None:
-    assert {name: (spec.clients, spec.fraction, spec.rounds) for name, spec in SPECS.items()} == {
-        "digits": (20, 0.25, 20),
+    rows = {name: (spec.clients, spec.fraction, spec.rounds) for name, spec in SPECS.items()}
+    del rows["digits"]  # not in the paper
+    assert rows == {
         "mnist": (100, 0.1, 200),
         "fashion-mnist": (100, 0.1, 200),
         "cifar10": (100, 0.1, 300),

@@ -1,0 +1,48 @@
+"""What `import fedsol` offers is a promise: a name is added here on purpose, and never lost by accident."""
+
+from dataclasses import dataclass
+
+import pytest
+
+import fedsol
+from fedsol.algorithms import ALGORITHMS
+
+
+def test_the_public_names():
+    assert sorted(fedsol.__all__) == [
+        "Algorithm",
+        "Augmentation",
+        "Callback",
+        "Dataset",
+        "Experiment",
+        "FedsolError",
+        "InputError",
+        "RoundResult",
+        "Run",
+        "RunError",
+        "Split",
+        "perturbation",
+        "register",
+        "train",
+    ]
+    assert all(getattr(fedsol, name) is not None for name in fedsol.__all__)
+    assert fedsol._HOMES.keys() == set(fedsol.__all__)
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="tarin"):
+        fedsol.tarin  # noqa: B018
+
+
+def test_register_makes_a_name_known_once():
+    @fedsol.register("for-this-test")
+    @dataclass(frozen=True)
+    class Mine(fedsol.Algorithm):
+        """FedAvg under another name."""
+
+    try:
+        assert fedsol.Experiment(algorithm={"name": "for-this-test"}).algorithm == {"name": "for-this-test"}
+        with pytest.raises(fedsol.InputError, match="another algorithm already"):
+            fedsol.register("for-this-test")(fedsol.Algorithm)
+    finally:
+        del ALGORITHMS["for-this-test"]
