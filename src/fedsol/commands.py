@@ -77,7 +77,8 @@ def compare_algorithms(
     partition = resolved.data.partition
     title = f"{resolved.data.name}, {partition.kind}, {resolved.rounds} rounds"
     comparison.draw(results, out / "curves.png", title)
-    table = Table(title=f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds", title_justify="left")
+    _say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
+    table = Table()
     for column in ("algorithm", "final", "best", "seconds"):
         table.add_column(column, justify="left" if column == "algorithm" else "right")
     for row in comparison.as_rows(results, seed_list):
