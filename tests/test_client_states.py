@@ -21,7 +21,8 @@ def initial() -> dict[str, torch.Tensor]:
 def test_what_is_put_comes_back_whatever_the_budget(tmp_path, budget, with_folder):
     states = ClientStates(initial, tmp_path / "clients" if with_folder else None, budget)
     for client in range(20):
-        states.put(client, 1, state(client))
+        states.stage(client, 1, state(client))
+    states.commit(1)
     assert all(same_tensors(states.get(client), state(client)) for client in range(20))
     assert same_tensors(states.get(99), initial())
     states.close()
@@ -30,7 +31,8 @@ def test_what_is_put_comes_back_whatever_the_budget(tmp_path, budget, with_folde
 def test_memory_stays_within_the_budget(tmp_path):
     states = ClientStates(initial, tmp_path, budget=2_000)  # room for four
     for client in range(50):
-        states.put(client, 1, state(client))
+        states.stage(client, client + 1, state(client))
+        states.commit(client + 1)
         states.get(client // 2)
     assert len(states._in_memory) <= 5
     assert states._bytes <= 2_000 + 408

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsol.client_states import ClientStates, SavedState
+from fedsol.client_states import ClientStates, Key, SavedState
 from fedsol.errors import RunError
 from fedsol.files import (
     disk_errors_named,
@@ -51,11 +51,18 @@ class Checkpoints:
             clients = states.save()
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            content = tensors_to_bytes({**prefixed("weights", server.weights), **prefixed("state", server.state)})
+            content = tensors_to_bytes(
+                {
+                    **prefixed("weights", server.weights),
+                    **prefixed("state", server.state),
+                    **prefixed("optimizer", server.optimizer),
+                }
+            )
             write_atomically(temporary / "server.safetensors", content)
             description = {
                 "round": round_number,
                 "clients": server.clients,
+                "parameters": server.parameters,
                 "server_sha256": sha256(content),
                 "client_states": {str(client): asdict(saved) for client, saved in clients.items()},
             }
@@ -81,22 +88,29 @@ class Checkpoints:
     def _read(self, folder: Path) -> Checkpoint:
         description = _read_description(folder / "checkpoint.json")
         tensors = read_tensors(folder / "server.safetensors", description["server_sha256"])
-        weights, state = without_prefix("weights", tensors), without_prefix("state", tensors)
         clients = {int(client): SavedState(**saved) for client, saved in description["client_states"].items()}
-        for saved in clients.values():
-            if not (self.client_folder / saved.file).is_file():
-                raise RunError(f"{self.client_folder / saved.file}: is missing")
-        return Checkpoint(description["round"], ServerState(weights, description["clients"], state), clients)
+        for client, saved in clients.items():
+            path = self.client_folder / Key(client, saved.round).file
+            if not path.is_file():
+                raise RunError(f"{path}: is missing")
+        server = ServerState(
+            weights=without_prefix("weights", tensors),
+            parameters=tuple(description["parameters"]),
+            clients=description["clients"],
+            state=without_prefix("state", tensors),
+            optimizer=without_prefix("optimizer", tensors),
+        )
+        return Checkpoint(description["round"], server, clients)
 
     def _drop_old(self, states: ClientStates) -> None:
         folders = self._by_age()
         for folder in folders[KEPT:]:
             shutil.rmtree(folder, ignore_errors=True)
-        referred: set[str] = set()
+        referred: set[Key] = set()
         for folder in folders[:KEPT]:
             with contextlib.suppress(RunError):
                 description = _read_description(folder / "checkpoint.json")
-                referred |= {saved["file"] for saved in description["client_states"].values()}
+                referred |= {Key(int(client), saved["round"]) for client, saved in description["client_states"].items()}
         states.remove_files_except(referred)
 
 

@@ -1,7 +1,7 @@
 """ClientStates: what clients carry from one of their rounds to the next.
 
 Memory does not grow with the number of clients: states beyond a budget live in files and are read back when their
-client is sampled again. Files are written once and never changed, so a checkpoint is a list of their names.
+client is sampled again. A file is written once and never changed, so a checkpoint is a list of names.
 """
 
 import tempfile
@@ -22,8 +22,21 @@ MEMORY_BUDGET = 256 * 2**20
 class SavedState:
     """Where a client's state is on disk."""
 
-    file: str
+    round: int
     sha256: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """The state that a client had after a round."""
+
+    client: int
+    round: int
+
+    @property
+    def file(self) -> str:
+        """Name of its file."""
+        return f"client-{self.client:06d}-round-{self.round:06d}.safetensors"
 
 
 class ClientStates:
@@ -34,73 +47,78 @@ class ClientStates:
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fedsol-clients-")
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
         self._budget = budget
-        self._in_memory: OrderedDict[int, State] = OrderedDict()
+        self._in_memory: OrderedDict[Key, State] = OrderedDict()
         self._bytes = 0
-        self._unsaved: dict[int, int] = {}
-        self._saved: dict[int, SavedState] = {}
+        self._on_disk: dict[Key, str] = {}
+        self._current: dict[int, int] = {}
 
     def get(self, client: int) -> State:
-        """The client's state; the initial one if it never trained."""
-        if client in self._in_memory:
-            self._in_memory.move_to_end(client)
-            return self._in_memory[client]
-        if client not in self._saved:
+        """The client's state; the initial one if it never had another."""
+        if client not in self._current:
             return self._initial()
-        entry = self._saved[client]
-        state = read_tensors(self._folder / entry.file, entry.sha256)
-        self._remember(client, state)
-        return state
+        key = Key(client, self._current[client])
+        if key not in self._in_memory:
+            self._remember(key, read_tensors(self._folder / key.file, self._on_disk[key]))
+        self._in_memory.move_to_end(key)
+        return self._in_memory[key]
 
-    def put(self, client: int, round_number: int, state: State) -> None:
-        """Takes the state that came with a client's update. Empty states need no place."""
-        if not state:
-            return
-        self._remember(client, state)
-        self._unsaved[client] = round_number
-        self._shrink()
+    def stage(self, client: int, round_number: int, state: State) -> None:
+        """Takes the state that came with a client's update; it counts from `commit` on. Empty states need no place."""
+        if state:
+            self._remember(Key(client, round_number), state)
+
+    def commit(self, round_number: int) -> None:
+        """The round is over: its staged states are the current ones, those before them are forgotten."""
+        staged = [key for key in (*self._in_memory, *self._on_disk) if key.round == round_number]
+        for key in staged:
+            self._current[key.client] = round_number
+        for key in [key for key in self._in_memory if self._current.get(key.client) != key.round]:
+            self._forget(key)
 
     def save(self) -> dict[int, SavedState]:
-        """Writes what is not on disk yet; returns where every client's state is."""
-        for client in sorted(self._unsaved):
-            self._write(client)
-        return dict(self._saved)
+        """Writes what is not on disk yet; returns where every client's current state is."""
+        current = {client: Key(client, round_number) for client, round_number in self._current.items()}
+        for key in current.values():
+            self._write(key)
+        return {client: SavedState(key.round, self._on_disk[key]) for client, key in sorted(current.items())}
 
     def restore(self, saved: Mapping[int, SavedState]) -> None:
         """Goes back to the states of a checkpoint."""
         self._in_memory.clear()
-        self._unsaved.clear()
         self._bytes = 0
-        self._saved = dict(saved)
+        self._on_disk = {Key(client, state.round): state.sha256 for client, state in saved.items()}
+        self._current = {client: state.round for client, state in saved.items()}
 
-    def remove_files_except(self, kept: Iterable[str]) -> None:
-        """Deletes state files that neither a kept checkpoint nor the present refers to."""
-        wanted = {*kept, *(entry.file for entry in self._saved.values())}
+    def remove_files_except(self, kept: Iterable[Key]) -> None:
+        """Deletes the files of states that are neither current nor among those to be kept."""
+        current = {Key(client, round_number) for client, round_number in self._current.items()}
+        wanted = {key.file for key in current.union(kept)}
         for path in self._folder.glob("*.safetensors"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
+        self._on_disk = {key: checksum for key, checksum in self._on_disk.items() if key.file in wanted}
 
     def close(self) -> None:
         """Removes the temporary folder, if there is one."""
         if self._temporary:
             self._temporary.cleanup()
 
-    def _remember(self, client: int, state: State) -> None:
-        self._bytes += size_in_bytes(state) - size_in_bytes(self._in_memory.get(client, {}))
-        self._in_memory[client] = state
-        self._in_memory.move_to_end(client)
-
-    def _shrink(self) -> None:
-        """Drops the states used longest ago until the rest fits the budget."""
+    def _remember(self, key: Key, state: State) -> None:
+        """Keeps a state in memory and moves those used longest ago to the disk until the rest fits the budget."""
+        self._bytes += size_in_bytes(state)
+        self._in_memory[key] = state
         while self._bytes > self._budget and len(self._in_memory) > 1:
-            client = next(iter(self._in_memory))
-            if client in self._unsaved:
-                self._write(client)
-            self._bytes -= size_in_bytes(self._in_memory.pop(client))
+            oldest = next(iter(self._in_memory))
+            self._write(oldest)
+            self._forget(oldest)
 
-    def _write(self, client: int) -> None:
-        content = tensors_to_bytes(self._in_memory[client])
+    def _forget(self, key: Key) -> None:
+        self._bytes -= size_in_bytes(self._in_memory.pop(key))
+
+    def _write(self, key: Key) -> None:
+        if key in self._on_disk:
+            return
+        content = tensors_to_bytes(self._in_memory[key])
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"client-{client:06d}-round-{self._unsaved[client]:06d}.safetensors"
-        write_atomically(self._folder / name, content)
-        self._saved[client] = SavedState(name, sha256(content))
-        del self._unsaved[client]
+        write_atomically(self._folder / key.file, content)
+        self._on_disk[key] = sha256(content)

@@ -110,6 +110,16 @@ class ServerSettings(Table):
         Literal["exponential", "cosine"], Field(description="`lr_decay` per round, or a cosine from lr to 0")
     ] = "exponential"
     lr_decay: Annotated[float, Field(gt=0, le=1, description="factor on the learning rate after each round")] = 0.99
+    optimizer: Annotated[
+        Literal["average", "momentum", "adam", "yogi"],
+        Field(description="what is done with a round's average: taken as it is, or FedAvgM, FedAdam, FedYogi"),
+    ] = "average"
+    optimizer_lr: Annotated[float, Field(gt=0, description="step of the server optimiser (0.01 suits adam, yogi)")] = (
+        1.0
+    )
+    optimizer_momentum: Annotated[float, Field(ge=0, lt=1, description="its momentum, or beta 1")] = 0.9
+    optimizer_beta2: Annotated[float, Field(ge=0, lt=1, description="beta 2 of adam and yogi")] = 0.99
+    optimizer_epsilon: Annotated[float, Field(gt=0, description="adaptivity of adam and yogi")] = 1e-3
     evaluate_every: Annotated[int, Field(ge=1, description="rounds between global evaluations")] = 1
     evaluate_batch: Annotated[int, Field(ge=1, description="batch size of evaluations")] = 50
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 1
@@ -154,9 +164,15 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
+        from fedsol.algorithms import find_algorithm
         from fedsol.client import check_optimizer
 
         check_optimizer(self.client)
+        if find_algorithm(self.algorithm["name"]).needs_sgd and self.client.optimizer.lower() != "sgd":
+            raise ValueError(
+                f"client.optimizer: {self.client.optimizer!r} is not allowed with {self.algorithm['name']}: "
+                "its formulas hold for 'sgd' only"
+            )
         return self
 
     @classmethod

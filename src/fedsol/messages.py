@@ -45,6 +45,12 @@ class ServerState:
     """Everything the server carries from one round to the next."""
 
     weights: Weights
+    """Parameters and buffers of the global model."""
+    parameters: tuple[str, ...]
+    """Which of the weights are trained; the others are buffers."""
     clients: int
     """Number of all clients, sampled or not."""
     state: State = field(default_factory=dict)
+    """The algorithm's."""
+    optimizer: State = field(default_factory=dict)
+    """The server optimiser's, if there is one."""

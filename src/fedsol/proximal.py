@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsol.weights import Weights, pick, subtract
+from fedsol.weights import Weights, add, pick, scale, subtract
 
 if TYPE_CHECKING:
     from fedsol.task import Outputs, Point, Where
@@ -56,5 +57,74 @@ class KL(OutputLoss):
     tau: float = 3.0
 
     def loss(self, outputs: Outputs, point: Point) -> Tensor:
-        anchor = F.log_softmax(point.anchor_outputs.logits / self.tau, dim=1)
-        return F.kl_div(F.log_softmax(outputs.logits / self.tau, dim=1), anchor, reduction="batchmean", log_target=True)
+        return divergence(point.anchor_outputs.logits, outputs.logits, self.tau)
+
+
+@dataclass(frozen=True)
+class NotTrueKL(OutputLoss):
+    """`tau^2 KL(q_a || q_w)`, where q is the softmax of `z / tau` over all classes but the true one (FedNTD)."""
+
+    zero_at_anchor = True
+
+    tau: float = 1.0
+
+    def loss(self, outputs: Outputs, point: Point) -> Tensor:
+        labels = point.batch.labels
+        anchor = without_true_class(point.anchor_outputs.logits, labels)
+        return self.tau**2 * divergence(anchor, without_true_class(outputs.logits, labels), self.tau)
+
+
+@dataclass(frozen=True)
+class Contrastive(OutputLoss):
+    """Draws the features to the anchor's and away from those of the client's previous model (MOON).
+
+    `-log(e^(cos(z, z_a) / tau) / (e^(cos(z, z_a) / tau) + e^(cos(z, z_p) / tau)))`, mean over the batch, on the
+    features that enter the head. It does not depend on the head at all.
+    """
+
+    previous: Weights
+    """Parameters and buffers of the client's previous model."""
+    tau: float = 0.5
+
+    def loss(self, outputs: Outputs, point: Point) -> Tensor:
+        anchor = point.anchor_outputs.features
+        previous = point.constant_outputs("previous", self.previous).features
+        to_anchor = F.cosine_similarity(outputs.features.flatten(1), anchor.flatten(1))
+        to_previous = F.cosine_similarity(outputs.features.flatten(1), previous.flatten(1))
+        similarities = torch.stack([to_anchor, to_previous], dim=1) / self.tau
+        return -F.log_softmax(similarities, dim=1)[:, 0].mean()
+
+
+@dataclass(frozen=True)
+class Linear(Proximal):
+    """`<d, w>` for a fixed direction: the control variates `d = c - c_i` of SCAFFOLD and FedNova."""
+
+    direction: Weights
+
+    def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
+        return pick(self.direction, point.task.names(where))
+
+
+@dataclass(frozen=True)
+class Dynamic(Proximal):
+    """`-<h_i, w> + alpha / 2 ||w - a||^2`, FedDyn's regulariser."""
+
+    history: Weights
+    alpha: float
+
+    def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
+        moved = L2().gradient(point, where)
+        return add(scale(moved, self.alpha), self.history, -1.0)
+
+
+def divergence(anchor: Tensor, logits: Tensor, tau: float) -> Tensor:
+    """`KL(softmax(anchor / tau) || softmax(logits / tau))`, mean over the rows."""
+    target = F.log_softmax(anchor / tau, dim=1)
+    return F.kl_div(F.log_softmax(logits / tau, dim=1), target, reduction="batchmean", log_target=True)
+
+
+def without_true_class(logits: Tensor, labels: Tensor) -> Tensor:
+    """The logits of every row but that of its label: one column less."""
+    classes = logits.shape[1]
+    others = torch.arange(classes - 1, device=logits.device).expand(len(labels), -1)
+    return logits.gather(1, others + (others >= labels[:, None]))

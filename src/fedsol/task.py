@@ -68,6 +68,7 @@ class Point:
         self.batch = batch
         self._origin = origin
         self._statistics_are_updated = False
+        self._constant: dict[str, Outputs] = {}
 
     def moved(self, step: Weights) -> Point:
         """The point `weights + step`. A step of the head alone shares this point's pass through the body."""
@@ -97,17 +98,23 @@ class Point:
             return self._origin.features
         return self.task.model.features({**self._leaves, **self._buffers_for_pass()}, self.batch.inputs)
 
-    @cached_property
+    @property
     def anchor_outputs(self) -> Outputs:
-        """What the anchor answers to this batch, in evaluation mode and without a graph."""
+        """What the anchor answers to this batch."""
+        return self.constant_outputs("anchor", {**self.task.anchor, **self.task.anchor_buffers})
+
+    def constant_outputs(self, name: str, weights: Weights) -> Outputs:
+        """What other, fixed weights answer to this batch: in evaluation mode, without a graph, once for each name."""
         if self._origin is not None:
-            return self._origin.anchor_outputs
-        model = self.task.model
-        model.train(False)
-        with torch.inference_mode():
-            features, logits = model.outputs({**self.task.anchor, **self.task.anchor_buffers}, self.batch.inputs)
-        model.train(True)
-        return Outputs(features.clone(), logits.clone())
+            return self._origin.constant_outputs(name, weights)
+        if name not in self._constant:
+            model = self.task.model
+            model.train(False)
+            with torch.inference_mode():
+                features, logits = model.outputs(weights, self.batch.inputs)
+            model.train(True)
+            self._constant[name] = Outputs(features.clone(), logits.clone())
+        return self._constant[name]
 
     @cached_property
     def _shares_body(self) -> bool:

@@ -20,7 +20,8 @@ from fedsol.interrupts import Interrupts
 from fedsol.messages import Job, ServerState, Update
 from fedsol.randomness import generator_for
 from fedsol.runs import Row, Run, RunDirectory
-from fedsol.weights import size_in_bytes
+from fedsol.server_optimizer import apply_server_optimizer
+from fedsol.weights import pick, size_in_bytes
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,15 @@ class RoundResult:
     """The accepted updates, by client id."""
     evaluation: Tally | None
     row: Row
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a round sent over the network, or would have."""
+
+    updates: int
+    bytes_up: int
+    bytes_down: int
 
 
 class Callback:
@@ -88,10 +98,14 @@ class _Loop:
         self.directory = directory
         self.callbacks = callbacks
         initial = federation.initial_weights()
+        parameters, buffers = pick(initial, federation.model.names), pick(initial, federation.model.buffers)
         algorithm = federation.algorithm
-        self.server = ServerState(initial, federation.clients, algorithm.init_server(initial))
+        self.server = ServerState(
+            initial, federation.model.names, federation.clients, algorithm.init_server(parameters)
+        )
         self.states = ClientStates(
-            lambda: algorithm.init_client(initial), directory.checkpoints.client_folder if directory else None
+            lambda: algorithm.init_client(parameters, buffers),
+            directory.checkpoints.client_folder if directory else None,
         )
         self.rows: list[Row] = []
         self.saved_round = 0
@@ -143,16 +157,14 @@ class _Loop:
         start = time.perf_counter()
         before = self.server
         with self.interrupts.allowed():
-            jobs = self._jobs(round_number)
-            self._tell("round_started", round_number, [job.client for job in jobs])
-            received = self._train(engine, jobs)
-            accepted = self._accept(received, before, round_number)
-            after = self.federation.algorithm.aggregate(before, accepted) if accepted else before
+            clients = sample_clients(self.federation.experiment, self.federation.clients, round_number)
+            self._tell("round_started", round_number, clients)
+            received, accepted = self._train(engine, round_number, clients)
+            after = self._aggregate(before, accepted) if accepted else before
             evaluation = self._evaluate(engine, after, round_number)
-        row = self._row(round_number, jobs, received, accepted, evaluation, time.perf_counter() - start)
+        row = self._row(round_number, clients, received, accepted, evaluation, time.perf_counter() - start)
         self.server = after
-        for update in accepted:
-            self.states.put(update.client, round_number, update.state)
+        self.states.commit(round_number)
         self.rows.append(row)
         if self.directory:
             self.directory.append_row(row)
@@ -160,38 +172,37 @@ class _Loop:
             self._save_checkpoint()
         self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, row))
 
-    def _jobs(self, round_number: int) -> list[Job]:
+    def _train(self, engine: Engine, round_number: int, clients: Sequence[int]) -> tuple[Traffic, list[Update]]:
+        """What crossed the network, and the updates that are fit to be aggregated, by client id, with their shares.
+
+        States go to the store as they come in, so that a round needs no more memory than its weights and payloads.
+        """
         broadcast = self.federation.algorithm.broadcast(self.server)
-        return [
-            Job(client, round_number, self.server.weights, broadcast, self.states.get(client))
-            for client in sample_clients(self.federation.experiment, self.federation.clients, round_number)
-        ]
-
-    def _train(self, engine: Engine, jobs: Sequence[Job]) -> list[Update]:
-        """The updates of a round, by client id, whatever order they came in."""
-        received = []
-        for update in engine.train(jobs):
-            received.append(update)
+        jobs = [Job(client, round_number, self.server.weights, broadcast) for client in clients]
+        down = sum(size_in_bytes(job.weights) + size_in_bytes(job.broadcast) for job in jobs)
+        received = up = 0
+        fit = []
+        for update in engine.train(jobs, self.states.get):
+            received += 1
+            up += size_in_bytes(update.weights) + size_in_bytes(update.payload)
             self._tell("client_finished", update)
-        return sorted(received, key=lambda update: update.client)
-
-    def _accept(self, updates: Sequence[Update], server: ServerState, round_number: int) -> list[Update]:
-        """The updates that are fit to be aggregated, with their shares in the average."""
-        accepted = []
-        for update in updates:
-            reason = reason_to_reject(update, server.weights)
+            reason = reason_to_reject(update, self.server.weights)
             if reason is None:
-                accepted.append(update)
+                self.states.stage(update.client, round_number, update.state)
+                fit.append(replace(update, state={}))
             else:
-                log.warning(
-                    "round %d: the update of client %d is rejected: it %s",
-                    round_number,
-                    update.client,
-                    reason,
-                )
+                log.warning("round %d: the update of client %d is rejected: it %s", round_number, update.client, reason)
+        fit.sort(key=lambda update: update.client)
+        return Traffic(received, up, down), self._with_shares(fit)
+
+    def _with_shares(self, updates: Sequence[Update]) -> list[Update]:
         uniform = self.federation.experiment.server.weighting == "uniform"
-        sizes = [1 if uniform else update.examples for update in accepted]
-        return [replace(update, share=size / sum(sizes)) for update, size in zip(accepted, sizes, strict=True)]
+        sizes = [1 if uniform else update.examples for update in updates]
+        return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
+
+    def _aggregate(self, before: ServerState, updates: Sequence[Update]) -> ServerState:
+        after = self.federation.algorithm.aggregate(before, updates)
+        return apply_server_optimizer(self.federation.experiment.server, before, after)
 
     def _evaluate(self, engine: Engine, server: ServerState, round_number: int) -> Tally | None:
         experiment = self.federation.experiment
@@ -208,8 +219,8 @@ class _Loop:
     def _row(
         self,
         round_number: int,
-        jobs: Sequence[Job],
-        received: Sequence[Update],
+        clients: Sequence[int],
+        traffic: Traffic,
         accepted: Sequence[Update],
         evaluation: Tally | None,
         seconds: float,
@@ -222,10 +233,10 @@ class _Loop:
             "clients": len(accepted),
             "examples": sum(update.examples for update in accepted),
             "seconds": round(seconds, 3),
-            "bytes_up": sum(size_in_bytes(update.weights) + size_in_bytes(update.payload) for update in received),
-            "bytes_down": sum(size_in_bytes(job.weights) + size_in_bytes(job.broadcast) for job in jobs),
-            "rejected": len(received) - len(accepted),
-            "client_ids": [job.client for job in jobs],
+            "bytes_up": traffic.bytes_up,
+            "bytes_down": traffic.bytes_down,
+            "rejected": traffic.updates - len(accepted),
+            "client_ids": list(clients),
             "class_accuracy": evaluation.class_accuracy if evaluation else None,
         }
 

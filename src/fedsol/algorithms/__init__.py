@@ -6,9 +6,17 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError, create_model
 
+from fedsol.algorithms.ablation import FedSOLAblation
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedavg import FedAvg
+from fedsol.algorithms.feddyn import FedDyn
+from fedsol.algorithms.fednova import FedNova
+from fedsol.algorithms.fedntd import FedNTD
+from fedsol.algorithms.fedprox import FedProx
+from fedsol.algorithms.fedsam import FedASAM, FedSAM
 from fedsol.algorithms.fedsol import FedSOL
+from fedsol.algorithms.moon import MOON
+from fedsol.algorithms.scaffold import Scaffold
 from fedsol.errors import InputError
 from fedsol.imports import import_object
 from fedsol.validation import Table, input_error, unknown_name
@@ -17,7 +25,16 @@ DEFAULT = "fedsol"
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fednova": FedNova,
+    "scaffold": Scaffold,
+    "fedntd": FedNTD,
+    "fedsam": FedSAM,
+    "fedasam": FedASAM,
+    "feddyn": FedDyn,
+    "moon": MOON,
     "fedsol": FedSOL,
+    "fedsol-ablation": FedSOLAblation,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 class Algorithm:
     """A frozen value: its fields are settings, and all change travels in states, jobs and updates."""
 
-    def init_server(self, weights: Weights) -> State:
-        """The server's own state before the first round."""
+    needs_sgd: ClassVar[bool] = False
+    """Whether the method's own formulas hold for SGD with momentum only."""
+
+    def init_server(self, parameters: Weights) -> State:
+        """The server's own state before the first round, from the initial global parameters."""
         return {}
 
-    def init_client(self, weights: Weights) -> State:
-        """A client's own state before its first job; `weights` are the initial global weights."""
+    def init_client(self, parameters: Weights, buffers: Weights) -> State:
+        """A client's own state before its first job, from the initial global parameters and buffers."""
         return {}
 
     def broadcast(self, server: ServerState) -> State:

@@ -5,39 +5,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
-
-from fedsol import gradients
-from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.proximal_base import ProximalAlgorithm, Usage
 from fedsol.fields import NonNegative, Positive, setting
-from fedsol.gradients import Strength
 from fedsol.messages import State
-from fedsol.proximal import KL, L2, Proximal
+from fedsol.proximal import KL, L2, NotTrueKL, Proximal
 from fedsol.task import Where
-from fedsol.weights import Weights
 
 if TYPE_CHECKING:
-    from fedsol.data.batches import Batch
     from fedsol.task import Task
 
 
 @dataclass(frozen=True)
-class FedSOL(Algorithm):
+class FedSOL(ProximalAlgorithm):
     """Local gradient taken at weights perturbed along the proximal gradient, so that the two stay orthogonal.
 
     Lee et al., "FedSOL: Stabilized Orthogonal Learning with Proximal Restrictions in Federated Learning", CVPR 2024,
-    equations 5 to 8 and algorithm 1. With `rho = 0` it is FedAvg exactly.
+    equations 5 to 8 and algorithm 1. With `rho = 0` it is FedAvg exactly. The other usages are the paper's table 1.
     """
 
-    rho: NonNegative = setting(2.0, "strength of the perturbation")
+    usage: Usage = setting("perturbed", "FedSOL itself, or the same loss added to the local one or projected out")
     perturb: Where = setting("head", "what is perturbed: all weights, all but the classifier, or the classifier alone")
-    strength: Strength = setting(
-        "adaptive",
-        "fixed: Lambda is 1; adaptive: |w - a| over its norm per tensor; adaptive-column: per column",
-    )
-    proximal: Literal["kl", "l2"] = setting("kl", "the proximal loss")
-    tau: Positive = setting(3.0, "temperature of the KL divergence")
+    proximal: Literal["kl", "l2", "not-true-kl"] = setting("kl", "the proximal loss")
+    tau: Positive = setting(3.0, "temperature of the divergences")
+    beta: NonNegative = setting(1.0, "auxiliary: factor of the proximal loss")
 
-    def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
-        proximal: Proximal = KL(self.tau) if self.proximal == "kl" else L2()
-        return gradients.perturbed(task, weights, batch, proximal, self.rho, self.strength, self.perturb)
+    def proximal_loss(self, task: Task, state: State) -> Proximal:
+        return proximal_by_name(self.proximal, self.tau)
+
+    @property
+    def coefficient(self) -> float:
+        return self.beta
+
+
+def proximal_by_name(name: Literal["kl", "l2", "not-true-kl"], tau: float) -> Proximal:
+    """The proximal losses that need no state."""
+    if name == "l2":
+        return L2()
+    return KL(tau) if name == "kl" else NotTrueKL(tau)

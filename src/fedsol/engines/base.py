@@ -1,12 +1,12 @@
 """Engine: the interface between the round loop and wherever clients are trained."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from fedsol.evaluation import Tally
-from fedsol.messages import Job, Update
+from fedsol.messages import Job, State, Update
 from fedsol.weights import Weights
 
 
@@ -14,8 +14,11 @@ class Engine(ABC):
     """Trains and evaluates. Use it as a context manager: it may hold processes or connections."""
 
     @abstractmethod
-    def train(self, jobs: Sequence[Job]) -> Iterator[Update]:
-        """Runs the jobs of one round; updates come in any order, as they are finished."""
+    def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update]:
+        """Runs the jobs of one round; updates come in any order, as they are finished.
+
+        `state_of` gives a client's own state, which is put into its job when it is that job's turn.
+        """
 
     @abstractmethod
     def evaluate(self, weights: Weights) -> Tally:

@@ -1,13 +1,14 @@
 """The engine that trains one client after another in this process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
 from fedsol.engines.base import Engine
 from fedsol.evaluation import Tally
 from fedsol.federation import Federation
-from fedsol.messages import Job, Update
+from fedsol.messages import Job, State, Update
 from fedsol.weights import Weights
 
 
@@ -19,9 +20,9 @@ class LocalEngine(Engine):
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
 
-    def train(self, jobs: Sequence[Job]) -> Iterator[Update]:
+    def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update]:
         for job in jobs:
-            yield self._federation.train(job)
+            yield self._federation.train(replace(job, state=state_of(job.client)))
 
     def evaluate(self, weights: Weights) -> Tally:
         return self._federation.evaluate(weights)

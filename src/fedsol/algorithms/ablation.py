@@ -1,0 +1,44 @@
+"""The objectives A0 to A6 that FedSOL's appendix compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
+
+from fedsol import gradients
+from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.fedsol import proximal_by_name
+from fedsol.fields import NonNegative, Positive, setting
+from fedsol.gradients import Strategy, Strength
+from fedsol.messages import State
+from fedsol.task import Where
+from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    from fedsol.data.batches import Batch
+    from fedsol.task import Task
+
+
+@dataclass(frozen=True)
+class FedSOLAblation(Algorithm):
+    """The objectives A0 to A6 of FedSOL's ablation: where the local and where the proximal loss is taken.
+
+    Lee et al., CVPR 2024, appendix "Other Perturbation Strategies", by the formulas of its table. A0 is FedAvg, A1 is
+    FedSOL, A5 the plain proximal restriction.
+    """
+
+    strategy: Strategy = setting("A1", "the row of the paper's table")
+    beta: NonNegative = setting(1.0, "factor of the proximal loss in A2, A3, A4 and A6")
+    rho: NonNegative = setting(2.0, "strength of the perturbation")
+    strength: Strength = setting("adaptive", "Lambda: 1 (fixed), or |w - a| over its norm per tensor or per column")
+    perturb: Where = setting("head", "what is perturbed")
+    proximal: Literal["kl", "l2", "not-true-kl"] = setting("kl", "the proximal loss")
+    tau: Positive = setting(3.0, "temperature of the divergences")
+
+    def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
+        proximal = proximal_by_name(self.proximal, self.tau)
+        return gradients.ablation(
+            task, weights, batch, proximal, self.strategy, self.beta, self.rho, self.strength, self.perturb
+        )

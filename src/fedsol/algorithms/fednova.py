@@ -1,0 +1,77 @@
+"""FedNova: updates normalised by the number of steps behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedsol.algorithms import controls
+from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.fields import setting
+from fedsol.messages import ServerState, State, Update
+from fedsol.proximal import Linear, Proximal
+from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    from fedsol.task import Task
+
+STEPS = "effective-steps"
+
+
+@dataclass(frozen=True)
+class FedNova(ProximalAlgorithm):
+    """Averages the clients' changes per (momentum-corrected) step, so that more steps do not mean more weight.
+
+    Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
+    equation 7 with the momentum of section 4.1; control variates as in its section 5. Without momentum, and if all
+    clients take as many steps, it is FedAvg (up to rounding).
+    """
+
+    needs_sgd = True
+
+    control: bool = setting(False, "correct local gradients by control variates, as SCAFFOLD does")
+
+    def __post_init__(self) -> None:
+        if self.usage != "auxiliary" and not self.control:
+            raise ValueError(
+                f"usage: {self.usage!r} is not allowed with control = false: FedNova's proximal gradient is its "
+                "control variate; set control = true"
+            )
+
+    def init_server(self, parameters: Weights) -> State:
+        return controls.initial(controls.GLOBAL, parameters) if self.control else {}
+
+    def init_client(self, parameters: Weights, buffers: Weights) -> State:
+        return controls.initial(controls.OWN, parameters) if self.control else {}
+
+    def begin(self, task: Task, broadcast: State, state: State) -> State:
+        return controls.with_correction(broadcast, state) if self.control else {}
+
+    def proximal_loss(self, task: Task, state: State) -> Proximal | None:
+        return Linear(controls.correction(state)) if self.control else None
+
+    def finish(self, task: Task, weights: Weights, steps: int, state: State) -> tuple[State, State]:
+        effective = controls.momentum_steps(steps, task.momentum)
+        payload = {STEPS: torch.tensor(effective, dtype=torch.float64)}
+        if not self.control:
+            return {}, payload
+        own, change = controls.renewed(task, weights, effective, state, was_added=self.usage == "auxiliary")
+        return own, {**payload, **change}
+
+    def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        """`w <- a - (sum_i p_i a_i) sum_i p_i (a - w_i) / a_i`; buffers are averaged by the shares."""
+        averaged = Algorithm.aggregate(self, server, updates)
+        effective = [float(update.payload[STEPS]) for update in updates]
+        total = sum(update.share * steps for update, steps in zip(updates, effective, strict=True))
+        factors = [update.share * total / steps for update, steps in zip(updates, effective, strict=True)]
+        weights = dict(averaged.weights)
+        for name in server.parameters:
+            anchor = server.weights[name]
+            changes = [f * (u.weights[name] - anchor) for f, u in zip(factors, updates, strict=True)]
+            weights[name] = anchor + torch.stack(changes).sum(dim=0)
+        state = controls.server_control(server, updates) if self.control else server.state
+        return replace(averaged, weights=weights, state=state)

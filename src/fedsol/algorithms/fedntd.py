@@ -1,0 +1,33 @@
+"""FedNTD: the anchor's opinion on the classes that are not the true one, kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.fields import NonNegative, Positive, setting
+from fedsol.messages import State
+from fedsol.proximal import NotTrueKL, Proximal
+
+if TYPE_CHECKING:
+    from fedsol.task import Task
+
+
+@dataclass(frozen=True)
+class FedNTD(ProximalAlgorithm):
+    """Adds a distillation of the anchor over the not-true classes to the local loss.
+
+    Lee et al., "Preservation of the Global Knowledge by Not-True Distillation in Federated Learning", NeurIPS 2022,
+    equations 5 and 6. With `beta = 0` it is FedAvg.
+    """
+
+    beta: NonNegative = setting(1.0, "factor of the distillation")
+    tau: Positive = setting(1.0, "temperature of the distillation")
+
+    def proximal_loss(self, task: Task, state: State) -> Proximal:
+        return NotTrueKL(self.tau)
+
+    @property
+    def coefficient(self) -> float:
+        return self.beta

@@ -1,0 +1,31 @@
+"""FedProx: the squared distance to the anchor, added to the local loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.fields import NonNegative, setting
+from fedsol.messages import State
+from fedsol.proximal import L2, Proximal
+
+if TYPE_CHECKING:
+    from fedsol.task import Task
+
+
+@dataclass(frozen=True)
+class FedProx(ProximalAlgorithm):
+    """Adds `mu / 2 ||w - a||^2` to the local loss.
+
+    Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation 2. With `mu = 0` it is FedAvg.
+    """
+
+    mu: NonNegative = setting(1.0, "factor of the squared distance")
+
+    def proximal_loss(self, task: Task, state: State) -> Proximal:
+        return L2()
+
+    @property
+    def coefficient(self) -> float:
+        return self.mu

@@ -1,0 +1,46 @@
+"""FedSAM and FedASAM: sharpness-aware local steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fedsol import gradients
+from fedsol.algorithms.base import Algorithm
+from fedsol.fields import NonNegative, setting
+from fedsol.messages import State
+from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    from fedsol.data.batches import Batch
+    from fedsol.task import Task
+
+
+@dataclass(frozen=True)
+class FedSAM(Algorithm):
+    """Local gradient at the worst weights within a distance `rho` (SAM on the clients).
+
+    Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, algorithm 1; SAM: Foret et
+    al., ICLR 2021, equation 2. With `rho = 0` it is FedAvg.
+    """
+
+    rho: NonNegative = setting(0.1, "distance")
+
+    def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
+        return gradients.sharpness_aware(task, weights, batch, self.rho, adaptive=False)
+
+
+@dataclass(frozen=True)
+class FedASAM(Algorithm):
+    """Local gradient at the worst weights within a distance that scales with each weight (ASAM on the clients).
+
+    Caldarola et al., "Improving Generalization in Federated Learning by Seeking Flat Minima", ECCV 2022; ASAM: Kwon et
+    al., ICML 2021, equation 9. With `rho = 0` it is FedAvg.
+    """
+
+    rho: NonNegative = setting(1.0, "distance, relative to the weights")
+
+    def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
+        return gradients.sharpness_aware(task, weights, batch, self.rho, adaptive=True)

@@ -1,0 +1,58 @@
+"""ProximalAlgorithm: a method that is a proximal loss, used in one of three ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
+
+from fedsol import gradients
+from fedsol.algorithms.base import Algorithm
+from fedsol.fields import NonNegative, setting
+from fedsol.gradients import Strength
+from fedsol.messages import State
+from fedsol.proximal import Proximal
+from fedsol.task import Where
+from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    from fedsol.data.batches import Batch
+    from fedsol.task import Task
+
+Usage = Literal["auxiliary", "projected", "perturbed"]
+
+
+@dataclass(frozen=True)
+class ProximalAlgorithm(Algorithm):
+    """What the proximal methods have in common: the usage of the loss, and the settings of a perturbation.
+
+    `auxiliary` adds the loss to the local one (the methods as their papers have them), `projected` takes its component
+    out of the local gradient (FedSOL's table 1), `perturbed` is FedSOL with this loss (its table of combinations).
+    """
+
+    usage: Usage = setting("auxiliary", "added to the local loss, projected out of its gradient, or as in FedSOL")
+    rho: NonNegative = setting(2.0, "perturbed: strength of the perturbation")
+    strength: Strength = setting(
+        "adaptive", "perturbed: Lambda is 1 (fixed), or |w - a| over its norm per tensor or per column"
+    )
+    perturb: Where = setting("all", "perturbed: all weights, all but the classifier, or the classifier alone")
+
+    def proximal_loss(self, task: Task, state: State) -> Proximal | None:
+        """The loss; None if with the present settings there is none."""
+        raise NotImplementedError
+
+    @property
+    def coefficient(self) -> float:
+        """Factor of the loss when it is auxiliary (the paper's beta)."""
+        return 1.0
+
+    def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
+        proximal = self.proximal_loss(task, state)
+        if proximal is None:
+            return gradients.plain(task, weights, batch)
+        if self.usage == "auxiliary":
+            return gradients.auxiliary(task, weights, batch, proximal, self.coefficient)
+        if self.usage == "projected":
+            return gradients.projected(task, weights, batch, proximal)
+        return gradients.perturbed(task, weights, batch, proximal, self.rho, self.strength, self.perturb)

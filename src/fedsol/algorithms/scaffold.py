@@ -1,0 +1,54 @@
+"""SCAFFOLD: local gradients corrected by control variates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from fedsol.algorithms import controls
+from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.fields import setting
+from fedsol.messages import ServerState, State, Update
+from fedsol.proximal import Linear, Proximal
+from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    from fedsol.task import Task
+
+
+@dataclass(frozen=True)
+class Scaffold(ProximalAlgorithm):
+    """Corrects each local gradient by the difference of the global and the client's own control variate.
+
+    Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, algorithm 1 with
+    option II. With momentum, the number of steps in the new control variate is the momentum-corrected one. In its first
+    round, when all control variates are 0, it is FedAvg.
+    """
+
+    needs_sgd = True
+
+    steps: Literal["momentum-corrected", "plain"] = setting(
+        "momentum-corrected", "how local steps are counted in a new control variate"
+    )
+
+    def init_server(self, parameters: Weights) -> State:
+        return controls.initial(controls.GLOBAL, parameters)
+
+    def init_client(self, parameters: Weights, buffers: Weights) -> State:
+        return controls.initial(controls.OWN, parameters)
+
+    def begin(self, task: Task, broadcast: State, state: State) -> State:
+        return controls.with_correction(broadcast, state)
+
+    def proximal_loss(self, task: Task, state: State) -> Proximal:
+        return Linear(controls.correction(state))
+
+    def finish(self, task: Task, weights: Weights, steps: int, state: State) -> tuple[State, State]:
+        effective = float(steps) if self.steps == "plain" else controls.momentum_steps(steps, task.momentum)
+        return controls.renewed(task, weights, effective, state, was_added=self.usage == "auxiliary")
+
+    def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        averaged = Algorithm.aggregate(self, server, updates)
+        return replace(averaged, state=controls.server_control(server, updates))

@@ -1,0 +1,25 @@
+"""Models and data of a user's own, named as `contract_models:…` in experiments of the tests."""
+
+import numpy as np
+from torch import nn
+
+
+def with_batch_norm(input_shape, classes):
+    """An image model with a batch norm that keeps running statistics."""
+    size = int(np.prod(input_shape))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(size, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, classes)
+    )
+
+
+def uneven_clients():
+    """Three clients; the first has a single sample."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(41) % 3
+    return {
+        "x_train": (rng.normal(size=(41, 4)) + labels[:, None]).astype(np.float32),
+        "y_train": labels,
+        "clients_train": np.array([0] + [1] * 20 + [2] * 20),
+        "x_test": (rng.normal(size=(9, 4)) + (np.arange(9) % 3)[:, None]).astype(np.float32),
+        "y_test": np.arange(9) % 3,
+    }

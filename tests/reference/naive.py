@@ -1,0 +1,469 @@
+"""The methods once more, as naively as possible, to compare fedsol with.
+
+Written from the papers' equations and nothing of fedsol's own: whole copies of modules, plain loops, one forward and
+one backward pass for each gradient, SGD by hand. Only what both must share comes from fedsol: data, partition, initial
+weights, sampled clients and batches. Gradients are lists in the order of `model.parameters()`.
+"""
+
+import copy
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedsol.data.batches import batches
+from fedsol.federation import build_federation
+from fedsol.models.build import ModelShape, build_model
+from fedsol.randomness import generator_for
+from fedsol.training import sample_clients
+
+PERTURBED = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive", "perturb": "all"}
+PAPER = {
+    "fedavg": {},
+    "fedprox": PERTURBED | {"mu": 1.0},
+    "fednova": PERTURBED | {"control": False},
+    "scaffold": PERTURBED | {"steps": "momentum-corrected"},
+    "fedntd": PERTURBED | {"beta": 1.0, "tau": 1.0},
+    "fedsam": {"rho": 0.1},
+    "fedasam": {"rho": 1.0},
+    "feddyn": PERTURBED | {"alpha": 0.1},
+    "moon": PERTURBED | {"mu": 0.1, "tau": 0.5},
+    "fedsol": PERTURBED | {"usage": "perturbed", "perturb": "head", "proximal": "kl", "tau": 3.0, "beta": 1.0},
+    "fedsol-ablation": PERTURBED | {"perturb": "head", "proximal": "kl", "tau": 3.0, "beta": 1.0},
+}
+"""Settings that a table may leave out: the values that FedSOL's authors selected."""
+
+
+class NormModel(nn.Module):
+    """A convolution with batch norm, and a head."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 4, kernel_size=3, stride=2)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(36, classes)
+
+    def features(self, inputs):
+        return F.relu(self.norm(self.convolution(inputs))).flatten(1)
+
+    def forward(self, inputs):
+        return self.head(self.features(inputs))
+
+
+def factory(classes):
+    """What `model.name = "reference.naive:factory"` calls."""
+    return NormModel(classes)
+
+
+# Gradients. Each is taken on a copy that is thrown away, so that no pass here leaves a trace in running statistics.
+
+
+def gradient_of(loss, model):
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return [
+        torch.zeros_like(p) if g is None else g.detach() for p, g in zip(model.parameters(), found, strict=True)
+    ]
+
+
+def local_gradient(model, batch):
+    model = copy.deepcopy(model).train()
+    return gradient_of(F.cross_entropy(model(batch.inputs), batch.labels), model)
+
+
+def distance_gradient(model, anchor):
+    model = copy.deepcopy(model)
+    squares = [((w - a.detach()) ** 2).sum() for w, a in zip(model.parameters(), anchor.parameters(), strict=True)]
+    return gradient_of(sum(squares) / 2, model)
+
+
+def kl_gradient(model, anchor, batch, tau, not_true=False):
+    model, anchor = copy.deepcopy(model).train(), copy.deepcopy(anchor).eval()
+    student, teacher = model(batch.inputs), anchor(batch.inputs).detach()
+    if not_true:
+        student, teacher = without_true_class(student, batch.labels), without_true_class(teacher, batch.labels)
+    p, q = F.softmax(teacher / tau, dim=1), F.softmax(student / tau, dim=1)
+    kl = (p * (p.log() - q.log())).sum(dim=1).mean()
+    return gradient_of(kl * tau**2 if not_true else kl, model)
+
+
+def without_true_class(logits, labels):
+    rows = [torch.cat([row[:label], row[label + 1 :]]) for row, label in zip(logits, labels.tolist(), strict=True)]
+    return torch.stack(rows)
+
+
+def contrastive_gradient(model, anchor, previous, batch, tau):
+    model = copy.deepcopy(model).train()
+    anchor, previous = copy.deepcopy(anchor).eval(), copy.deepcopy(previous).eval()
+    z = model.features(batch.inputs)
+    to_global = F.cosine_similarity(z, anchor.features(batch.inputs).detach()) / tau
+    to_previous = F.cosine_similarity(z, previous.features(batch.inputs).detach()) / tau
+    return gradient_of(-(to_global.exp() / (to_global.exp() + to_previous.exp())).log().mean(), model)
+
+
+def dot(one, other):
+    return sum((x * y).sum() for x, y in zip(one, other, strict=True))
+
+
+def plus(gradient, factor, other):
+    return [x + factor * y for x, y in zip(gradient, other, strict=True)]
+
+
+def projected(local, proximal):
+    if dot(local, proximal) >= 0:
+        return local
+    return plus(local, -dot(local, proximal) / dot(proximal, proximal), proximal)
+
+
+def moved(model, step):
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for w, e in zip(model.parameters(), step, strict=True):
+            w += e
+    return model
+
+
+def at_anchor(model, anchor):
+    return all(torch.equal(w, a) for w, a in zip(model.parameters(), anchor.parameters(), strict=True))
+
+
+def proximal_perturbation(direction, model, anchor, settings):
+    """`rho * Lambda * g / ||g||` on the perturbed parameters, 0 on the others."""
+    chosen = []
+    for name, _ in model.named_parameters():
+        is_head = name.startswith("head.")
+        chosen.append({"all": True, "head": is_head, "body": not is_head}[settings["perturb"]])
+    norm = math.sqrt(sum(float((g**2).sum()) for g, yes in zip(direction, chosen, strict=True) if yes))
+    step = []
+    for g, yes, w, a in zip(direction, chosen, model.parameters(), anchor.parameters(), strict=True):
+        change = strength_of((w - a).detach().abs(), settings["strength"]) * g / max(norm, 1e-12)
+        step.append(settings["rho"] * change if yes else torch.zeros_like(w))
+    return step
+
+
+def strength_of(difference, strength):
+    if strength == "fixed":
+        return torch.ones_like(difference)
+    if strength == "adaptive":
+        length = difference.norm()
+    else:
+        length = (difference**2).sum(dim=0, keepdim=True).sqrt()
+    return torch.where(length > 0, difference / length, torch.zeros_like(difference))
+
+
+# The methods: what a client does with a batch, what it does at its end, what the server does with the models.
+
+
+class FedAvg:
+    def __init__(self, settings, initial, clients, momentum):
+        self.settings, self.initial, self.clients, self.momentum = settings, initial, clients, momentum
+
+    def zeros(self):
+        return [torch.zeros_like(w) for w in self.initial.parameters()]
+
+    def gradient(self, client, model, anchor, batch):
+        return local_gradient(model, batch)
+
+    def client_done(self, client, model, anchor, steps, lr):
+        pass
+
+    def new_parameters(self, anchor, models, shares, steps):
+        """The next global parameters; all but `anchor` are dictionaries over the sampled clients."""
+        total = self.zeros()
+        for client, model in models.items():
+            total = plus(total, shares[client], [w.detach() for w in model.parameters()])
+        return total
+
+    def effective_steps(self, steps):
+        """How often the first steps' gradients count in the end: momentum repeats each of them."""
+        velocity = total = 0.0
+        for _ in range(steps):
+            velocity = self.momentum * velocity + 1
+            total += velocity
+        return total
+
+
+class FedSAM(FedAvg):
+    def gradient(self, client, model, anchor, batch):
+        g = local_gradient(model, batch)
+        norm = math.sqrt(float(dot(g, g)))
+        return local_gradient(moved(model, [self.settings["rho"] * x / norm for x in g]), batch)
+
+
+class FedASAM(FedAvg):
+    def gradient(self, client, model, anchor, batch):
+        g = local_gradient(model, batch)
+        scaled = [w.detach().abs() * x for w, x in zip(model.parameters(), g, strict=True)]
+        norm = math.sqrt(float(dot(scaled, scaled)))
+        step = [
+            self.settings["rho"] * w.detach() ** 2 * x / norm for w, x in zip(model.parameters(), g, strict=True)
+        ]
+        return local_gradient(moved(model, step), batch)
+
+
+class Proximal(FedAvg):
+    """Methods that use the gradient of a proximal loss in one of three ways."""
+
+    zero_at_anchor = False
+    """Whether that gradient is 0 at the anchor in exact arithmetic."""
+
+    def proximal_gradient(self, client, model, anchor, batch):
+        raise NotImplementedError
+
+    def factor(self):
+        return 1.0
+
+    def perturbation(self, client, model, anchor, batch):
+        if self.zero_at_anchor and at_anchor(model, anchor):
+            return self.zeros()
+        direction = self.proximal_gradient(client, model, anchor, batch)
+        return proximal_perturbation(direction, model, anchor, self.settings)
+
+    def gradient(self, client, model, anchor, batch):
+        if self.settings["usage"] == "perturbed":
+            return local_gradient(moved(model, self.perturbation(client, model, anchor, batch)), batch)
+        local = local_gradient(model, batch)
+        proximal = self.proximal_gradient(client, model, anchor, batch)
+        if self.settings["usage"] == "auxiliary":
+            return plus(local, self.factor(), proximal)
+        if self.zero_at_anchor and at_anchor(model, anchor):
+            return local
+        return projected(local, proximal)
+
+
+class FedProx(Proximal):
+    zero_at_anchor = True
+
+    def proximal_gradient(self, client, model, anchor, batch):
+        return distance_gradient(model, anchor)
+
+    def factor(self):
+        return self.settings["mu"]
+
+
+class FedNTD(Proximal):
+    zero_at_anchor = True
+
+    def proximal_gradient(self, client, model, anchor, batch):
+        return kl_gradient(model, anchor, batch, self.settings["tau"], not_true=True)
+
+    def factor(self):
+        return self.settings["beta"]
+
+
+class MOON(Proximal):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.previous = {client: copy.deepcopy(self.initial) for client in range(self.clients)}
+
+    def proximal_gradient(self, client, model, anchor, batch):
+        return contrastive_gradient(model, anchor, self.previous[client], batch, self.settings["tau"])
+
+    def factor(self):
+        return self.settings["mu"]
+
+    def client_done(self, client, model, anchor, steps, lr):
+        self.previous[client] = copy.deepcopy(model)
+
+
+class FedDyn(Proximal):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.h, self.own_h = self.zeros(), [self.zeros() for _ in range(self.clients)]
+
+    def proximal_gradient(self, client, model, anchor, batch):
+        return plus(plus(self.zeros(), -1, self.own_h[client]), self.settings["alpha"], distance(model, anchor))
+
+    def client_done(self, client, model, anchor, steps, lr):
+        self.own_h[client] = plus(self.own_h[client], -self.settings["alpha"], distance(model, anchor))
+
+    def new_parameters(self, anchor, models, shares, steps):
+        alpha = self.settings["alpha"]
+        for model in models.values():
+            self.h = plus(self.h, -alpha / self.clients, distance(model, anchor))
+        return plus(super().new_parameters(anchor, models, shares, steps), -1 / alpha, self.h)
+
+
+def distance(model, anchor):
+    return [(w - a).detach() for w, a in zip(model.parameters(), anchor.parameters(), strict=True)]
+
+
+class Scaffold(Proximal):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.c, self.own_c = self.zeros(), [self.zeros() for _ in range(self.clients)]
+        self.changes = []
+
+    def proximal_gradient(self, client, model, anchor, batch):
+        return plus(self.c, -1, self.own_c[client])
+
+    def client_done(self, client, model, anchor, steps, lr):
+        plain = self.settings.get("steps") == "plain"
+        count = steps if plain else self.effective_steps(steps)
+        old, new = self.own_c[client], plus(self.zeros(), -1 / (count * lr), distance(model, anchor))
+        if self.settings["usage"] == "auxiliary":
+            new = plus(new, 1, plus(old, -1, self.c))
+        self.changes.append(plus(new, -1, old))
+        self.own_c[client] = new
+
+    def new_parameters(self, anchor, models, shares, steps):
+        for change in self.changes:
+            self.c = plus(self.c, len(models) / self.clients / len(models), change)
+        self.changes = []
+        return super().new_parameters(anchor, models, shares, steps)
+
+
+class FedNova(Scaffold):
+    def gradient(self, client, model, anchor, batch):
+        if not self.settings["control"]:
+            return local_gradient(model, batch)
+        return super().gradient(client, model, anchor, batch)
+
+    def new_parameters(self, anchor, models, shares, steps):
+        super().new_parameters(anchor, models, shares, steps)
+        average = sum(shares[client] * self.effective_steps(steps[client]) for client in models)
+        result = [a.detach() for a in anchor.parameters()]
+        for client, model in models.items():
+            per_step = [x / self.effective_steps(steps[client]) for x in distance(model, anchor)]
+            result = plus(result, average * shares[client], per_step)
+        return result
+
+
+class FedSOL(Proximal):
+    zero_at_anchor = True
+
+    def proximal_gradient(self, client, model, anchor, batch):
+        if self.settings["proximal"] == "l2":
+            return distance_gradient(model, anchor)
+        return kl_gradient(model, anchor, batch, self.settings["tau"], self.settings["proximal"] == "not-true-kl")
+
+    def factor(self):
+        return self.settings["beta"]
+
+
+class Ablation(FedSOL):
+    """The paper's table of other perturbation strategies."""
+
+    def gradient(self, client, model, anchor, batch):
+        def local(at):
+            return local_gradient(at, batch)
+
+        def proximal(at):
+            return self.proximal_gradient(client, at, anchor, batch)
+
+        beta = self.settings["beta"]
+        perturbed = moved(model, self.perturbation(client, model, anchor, batch))
+        combined = plus(local(model), 1, proximal(model))
+        at_combined = moved(model, proximal_perturbation(combined, model, anchor, self.settings))
+        return {
+            "A0": lambda: local(model),
+            "A1": lambda: local(perturbed),
+            "A2": lambda: plus(local(model), beta, proximal(perturbed)),
+            "A3": lambda: plus(local(perturbed), beta, proximal(perturbed)),
+            "A4": lambda: plus(local(at_combined), beta, proximal(at_combined)),
+            "A5": lambda: combined,
+            "A6": lambda: plus(local(perturbed), beta, proximal(model)),
+        }[self.settings["strategy"]]()
+
+
+METHODS = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fednova": FedNova,
+    "scaffold": Scaffold,
+    "fedntd": FedNTD,
+    "fedsam": FedSAM,
+    "fedasam": FedASAM,
+    "feddyn": FedDyn,
+    "moon": MOON,
+    "fedsol": FedSOL,
+    "fedsol-ablation": Ablation,
+}
+
+
+class ServerOptimizer:
+    """FedAvgM (Hsu et al. 2019), FedAdam and FedYogi (Reddi et al. 2021, algorithm 2)."""
+
+    def __init__(self, settings, zeros):
+        self.settings, self.m = settings, zeros
+        self.v = [torch.full_like(x, settings.optimizer_epsilon**2) for x in zeros]
+
+    def step(self, old, average):
+        s, delta = self.settings, plus(average, -1, old)
+        if s.optimizer == "average":
+            return average
+        if s.optimizer == "momentum":
+            self.m = plus(delta, s.optimizer_momentum, self.m)
+            return plus(old, s.optimizer_lr, self.m)
+        self.m = [s.optimizer_momentum * m + (1 - s.optimizer_momentum) * d for m, d in zip(self.m, delta, strict=True)]
+        for i, d in enumerate(delta):
+            if s.optimizer == "adam":
+                self.v[i] = s.optimizer_beta2 * self.v[i] + (1 - s.optimizer_beta2) * d**2
+            else:
+                self.v[i] = self.v[i] - (1 - s.optimizer_beta2) * d**2 * torch.sign(self.v[i] - d**2)
+        step = [m / (v.sqrt() + s.optimizer_epsilon) for m, v in zip(self.m, self.v, strict=True)]
+        return plus(old, s.optimizer_lr, step)
+
+
+def train_client(model, anchor, method, client, client_batches, lr, settings):
+    """SGD with momentum and weight decay, by hand; returns the number of steps."""
+    velocity, steps = None, 0
+    for batch in client_batches:
+        gradient = method.gradient(client, model, anchor, batch)
+        with torch.no_grad():
+            model.train()(batch.inputs)  # the one pass whose running statistics are kept
+            parameters = list(model.parameters())
+            gradient = [g + settings.weight_decay * w for g, w in zip(gradient, parameters, strict=True)]
+            if velocity is None:
+                velocity = gradient
+            else:
+                velocity = [settings.momentum * v + g for v, g in zip(velocity, gradient, strict=True)]
+            for w, v in zip(parameters, velocity, strict=True):
+                w -= lr * v
+        steps += 1
+    method.client_done(client, model, anchor, steps, lr)
+    return steps
+
+
+def train(experiment, table):
+    """The global weights after every round; `table` are the algorithm's settings (PAPER has those left out)."""
+    federation = build_federation(experiment)
+    experiment, dataset = federation.experiment, federation.dataset
+    server = build_model(experiment.model.name, {}, ModelShape(dataset.input_shape, dataset.classes), 0)
+    server.load_state_dict(federation.initial_weights())
+    settings = PAPER[table["name"]] | table
+    method = METHODS[table["name"]](settings, copy.deepcopy(server), federation.clients, experiment.client.momentum)
+    optimizer = ServerOptimizer(experiment.server, method.zeros())
+    history = []
+    for t in range(1, experiment.rounds + 1):
+        anchor, models, steps, lr = copy.deepcopy(server), {}, {}, experiment.learning_rate(t)
+        clients = sample_clients(experiment, federation.clients, t)
+        for client in clients:
+            generator = generator_for(experiment.seed, "client", t, client)
+            per_client = (dataset, experiment.client.batch_size, experiment.client.epochs, generator)
+            client_batches = batches(dataset.train, federation.partition[client], *per_client)
+            models[client] = copy.deepcopy(anchor)
+            steps[client] = train_client(
+                models[client], anchor, method, client, client_batches, lr, experiment.client
+            )
+        sizes = {client: len(federation.partition[client]) for client in clients}
+        if experiment.server.weighting == "uniform":
+            sizes = dict.fromkeys(clients, 1)
+        shares = {client: size / sum(sizes.values()) for client, size in sizes.items()}
+        average = method.new_parameters(anchor, models, shares, steps)
+        new = optimizer.step([a.detach() for a in anchor.parameters()], average)
+        with torch.no_grad():
+            for w, value in zip(server.parameters(), new, strict=True):
+                w.copy_(value)
+        average_buffers(server, models, shares)
+        history.append({name: tensor.clone() for name, tensor in server.state_dict().items()})
+    return history
+
+
+def average_buffers(server, models, shares):
+    """Running statistics are averaged like weights."""
+    for name, buffer in server.named_buffers():
+        if buffer.is_floating_point():
+            buffer.zero_()
+            for client, model in models.items():
+                buffer += shares[client] * dict(model.named_buffers())[name]

@@ -1,0 +1,223 @@
+"""What every algorithm promises: one table of everything under test, one test for each promise."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from test_training import StopAfter, assert_same_run
+from toys import TwoLayers, WithBatchNorm, moved_from, random_batch, split, task_for
+
+import fedsol
+from fedsol import Experiment
+from fedsol.algorithms import ALGORITHMS, make_algorithm
+from fedsol.files import read_tensors, same_tensors, sha256, tensors_to_bytes
+from fedsol.weights import clone, pick
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method under test."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    degenerate: dict[str, Any] | None = None
+    """Settings with which it is FedAvg, bit for bit; None if it has none."""
+    fedavg_at_first: bool = False
+    """Whether its first round is FedAvg's, bit for bit."""
+
+    @property
+    def id(self) -> str:
+        return "-".join([self.name, *(str(value) for value in self.settings.values())])
+
+    @property
+    def table(self) -> dict[str, Any]:
+        return {"name": self.name, **self.settings}
+
+
+PERTURBED = {"usage": "perturbed"}
+CASES = [
+    Case("fedavg", degenerate={}),
+    Case("fedprox", degenerate={"mu": 0.0}),
+    Case("fedprox", {"usage": "projected"}),
+    Case("fedprox", PERTURBED, degenerate={"rho": 0.0}),
+    Case("fednova"),
+    Case("fednova", {"control": True}),
+    Case("fednova", {"control": True, "usage": "projected"}),
+    Case("fednova", {"control": True, **PERTURBED}),
+    Case("scaffold", fedavg_at_first=True),
+    Case("scaffold", {"steps": "plain"}, fedavg_at_first=True),
+    Case("scaffold", {"usage": "projected"}, fedavg_at_first=True),
+    Case("scaffold", PERTURBED, degenerate={"rho": 0.0}),
+    Case("scaffold", {**PERTURBED, "perturb": "head"}, degenerate={"rho": 0.0}),
+    Case("fedntd", degenerate={"beta": 0.0}),
+    Case("fedntd", {"usage": "projected"}),
+    Case("fedntd", PERTURBED, degenerate={"rho": 0.0}),
+    Case("fedntd", {**PERTURBED, "perturb": "head"}, degenerate={"rho": 0.0}),
+    Case("fedsam", degenerate={"rho": 0.0}),
+    Case("fedasam", degenerate={"rho": 0.0}),
+    Case("feddyn"),
+    Case("feddyn", {"usage": "projected"}),
+    Case("feddyn", PERTURBED),
+    Case("moon", degenerate={"mu": 0.0}),
+    Case("moon", {"usage": "projected"}),
+    Case("moon", PERTURBED, degenerate={"rho": 0.0}),
+    Case("moon", {**PERTURBED, "perturb": "body"}, degenerate={"rho": 0.0}),
+    *(
+        Case("fedsol", {"perturb": where, "strength": strength, "proximal": loss}, degenerate={"rho": 0.0})
+        for where in ("all", "body", "head")
+        for strength in ("fixed", "adaptive", "adaptive-column")
+        for loss in ("kl", "l2")
+    ),
+    Case("fedsol", {"usage": "auxiliary"}, degenerate={"beta": 0.0}),
+    Case("fedsol", {"usage": "auxiliary", "proximal": "l2"}, degenerate={"beta": 0.0}),
+    Case("fedsol", {"usage": "projected"}),
+    Case("fedsol", {"usage": "projected", "proximal": "l2"}),
+    Case("fedsol", {"proximal": "not-true-kl"}, degenerate={"rho": 0.0}),
+    *(Case("fedsol-ablation", {"strategy": f"A{number}"}, degenerate={"strategy": "A0"}) for number in range(7)),
+    *(Case("fedsol-ablation", {"strategy": f"A{number}", "perturb": "all"}) for number in (2, 3, 4, 6)),
+]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+
+
+def experiment(table: dict[str, Any], **changes: Any) -> Experiment:
+    """Two quick rounds in which some client is sampled twice."""
+    base = Experiment(
+        rounds=2,
+        data={"partition": {"clients": 4, "alpha": 0.5}},
+        model={"name": "mlp", "options": {"hidden": 16}},
+        server={"fraction": 0.75},
+        client={"epochs": 1, "lr": 0.05},
+        algorithm=table,
+    )
+    return base.override({key.replace("__", "."): value for key, value in changes.items()})
+
+
+def test_every_registered_algorithm_is_under_test():
+    assert {case.name for case in CASES} == set(ALGORITHMS)
+
+
+@every_case
+def test_two_rounds_run_and_are_deterministic(case):
+    first = fedsol.train(experiment(case.table))
+    assert len(first.rows) == 2
+    assert all(row["rejected"] == 0 for row in first.rows)
+    assert set(first.rows[0]["client_ids"]) & set(first.rows[1]["client_ids"])
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in first.weights.values())
+    assert_same_run(fedsol.train(experiment(case.table)), first)
+
+
+@every_case
+def test_a_run_resumed_from_disk_is_the_same(case, tmp_path):
+    whole = fedsol.train(experiment(case.table, rounds=3))
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment(case.table, rounds=3), [StopAfter(2)], tmp_path)
+    assert_same_run(fedsol.train(experiment(case.table, rounds=3), out=tmp_path, resume=True), whole)
+
+
+@every_case
+def test_states_round_trip_through_serialisation(case, tmp_path):
+    algorithm = make_algorithm(case.table)
+    model = split(WithBatchNorm(), (4,))
+    weights = model.initial_weights()
+    parameters, buffers = pick(weights, model.names), pick(weights, model.buffers)
+    for state in (algorithm.init_server(parameters), algorithm.init_client(parameters, buffers)):
+        content = tensors_to_bytes(state)
+        (tmp_path / "state").write_bytes(content)
+        assert same_tensors(read_tensors(tmp_path / "state", sha256(content)), state)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.degenerate is not None], ids=lambda case: case.id)
+def test_the_degenerate_case_is_fedavg_bit_for_bit(case):
+    fedavg = fedsol.train(experiment({"name": "fedavg"}))
+    found = fedsol.train(experiment({**case.table, **case.degenerate}))
+    assert same_tensors(found.weights, fedavg.weights)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.fedavg_at_first], ids=lambda case: case.id)
+def test_the_first_round_is_fedavgs_bit_for_bit(case):
+    fedavg = fedsol.train(experiment({"name": "fedavg"}, rounds=1))
+    assert same_tensors(fedsol.train(experiment(case.table, rounds=1)).weights, fedavg.weights)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name != "fedavg" and case.settings.get("strategy") != "A0"],
+    ids=lambda case: case.id,
+)  # fmt: skip
+def test_with_its_own_settings_it_is_not_fedavg(case):
+    fedavg = fedsol.train(experiment({"name": "fedavg"}, rounds=3))
+    assert not same_tensors(fedsol.train(experiment(case.table, rounds=3)).weights, fedavg.weights)
+
+
+@every_case
+def test_a_gradient_touches_nothing_it_was_given(case):
+    algorithm = make_algorithm(case.table)
+    model = split(TwoLayers(bias=True), (2,))
+    anchor = model.initial_weights()
+    task, weights, batch = task_for(model, anchor, momentum=0.9), moved_from(anchor), random_batch((2,), 2)
+    state = algorithm.begin(task, algorithm.init_server(anchor), algorithm.init_client(anchor, {}))
+    given = [weights, task.anchor, state, {"inputs": batch.inputs, "labels": batch.labels}]
+    before = [clone(tensors) for tensors in given]
+    gradient, loss = algorithm.gradient(task, weights, batch, state)
+    algorithm.finish(task, weights, 3, state)
+    assert all(same_tensors(now, then) for now, then in zip(given, before, strict=True))
+    assert gradient.keys() == weights.keys()
+    assert not loss.requires_grad
+    assert not any(tensor.requires_grad for tensor in (*weights.values(), *gradient.values()))
+
+
+@every_case
+def test_it_works_with_batch_norm_and_dropout(case):
+    run = fedsol.train(experiment(case.table, model__name="contract_models:with_batch_norm", model__options={}))
+    assert all(row["rejected"] == 0 for row in run.rows)
+    assert run.weights["2.running_mean"].abs().sum() > 0
+    assert_same_run(
+        fedsol.train(experiment(case.table, model__name="contract_models:with_batch_norm", model__options={})), run
+    )
+
+
+@every_case
+def test_it_works_with_one_client(case):
+    run = fedsol.train(experiment(case.table, data__partition__clients=1, server__fraction=1.0))
+    assert [row["clients"] for row in run.rows] == [1, 1]
+
+
+@every_case
+@pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
+def test_it_works_with_a_client_of_one_sample(case, model):
+    tables = experiment(case.table).model_dump(exclude_none=True)
+    tables |= {"data": {"name": "contract_models:uneven_clients", "partition": {"kind": "own"}}, "model": {"name": model}}
+    run = fedsol.train(Experiment(**tables).override({"server.fraction": 1.0}))
+    assert [(row["clients"], row["rejected"]) for row in run.rows] == [(3, 0), (3, 0)]
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "yogi"])
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_server_optimizer_combines_with_every_method(name, optimizer, tmp_path):
+    table = {"name": name}
+    changes = {"server__optimizer": optimizer, "server__optimizer_lr": 0.1, "rounds": 3}
+    whole = fedsol.train(experiment(table, **changes))
+    assert not same_tensors(whole.weights, fedsol.train(experiment(table, rounds=3)).weights)
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment(table, **changes), [StopAfter(1)], tmp_path)
+    assert_same_run(fedsol.train(experiment(table, **changes), out=tmp_path, resume=True), whole)
+
+
+@pytest.mark.parametrize(
+    ("table", "part"),
+    [
+        ({"name": "moon", "usage": "perturbed", "perturb": "head"}, "does not depend on the head"),
+        ({"name": "fednova", "usage": "perturbed"}, "set control = true"),
+        ({"name": "fednova", "usage": "projected"}, "set control = true"),
+    ],
+)
+def test_an_impossible_pairing_is_an_error_that_explains_why(table, part):
+    with pytest.raises(fedsol.InputError, match=part):
+        experiment(table)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fednova"])
+def test_methods_whose_formulas_need_sgd_say_so(name):
+    with pytest.raises(fedsol.InputError, match=r"client\.optimizer: 'adam' is not allowed with"):
+        experiment({"name": name}, client__optimizer="adam")
