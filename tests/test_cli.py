@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -229,6 +230,22 @@ def test_own_data_own_model_and_own_algorithm_without_touching_fedsol():
     assert done.exit_code == 0, done.output
     assert "factor = 0.25" in Path("o/experiment.toml").read_text()
     assert fedsol("run", "o").exit_code == 0
+
+
+def test_a_method_written_by_following_contributing_runs_by_module_and_class():
+    """The example of CONTRIBUTING.md, outside of the package: at most 30 lines, and not FedAvg."""
+    text = (Path(__file__).resolve().parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = textwrap.dedent(text.split("```python\n")[1].split("```")[0]).splitlines()
+    assert len(lines) <= 30
+    Path("my_file.py").write_text("\n".join(lines))
+    for name in ("my_file:Pulled", "fedavg"):
+        done = fedsol("run", *TINY, "--set", f"algorithm.name={name}", "--out", name.partition(":")[0])
+        assert done.exit_code == 0, done.output
+    losses = [Path(out, "metrics.jsonl").read_text().splitlines()[-1] for out in ("my_file", "fedavg")]
+    assert json.loads(losses[0])["train_loss"] != json.loads(losses[1])["train_loss"]
+    wrong = fedsol("run", *TINY, "--set", "algorithm.name=my_file:Pulled", "--set", "algorithm.pull=-1", "--out", "x")
+    assert wrong.exit_code == 2
+    assert "algorithm.pull: -1" in wrong.output
 
 
 def test_data_commands_on_embedded_data():

@@ -38,12 +38,17 @@ def test_memory_stays_within_the_budget(tmp_path):
     assert states._bytes <= 2_000 + 408
 
 
+def put(states, round_number, values):
+    for client, value in values.items():
+        states.stage(client, round_number, state(value))
+    states.commit(round_number)
+
+
 def test_going_back_to_a_checkpoint(tmp_path):
     states = ClientStates(initial, tmp_path)
-    states.put(1, 1, state(10))
+    put(states, 1, {1: 10})
     saved = states.save()
-    states.put(1, 2, state(20))
-    states.put(2, 2, state(30))
+    put(states, 2, {1: 20, 2: 30})
     states.save()
     again = ClientStates(initial, tmp_path)
     again.restore(saved)
@@ -51,12 +56,24 @@ def test_going_back_to_a_checkpoint(tmp_path):
     assert same_tensors(again.get(2), initial())
 
 
+@pytest.mark.parametrize("budget", [0, 10**9])
+def test_a_staged_state_does_not_count_before_its_round_is_over(tmp_path, budget):
+    states = ClientStates(initial, tmp_path, budget)
+    put(states, 1, {1: 10})
+    states.stage(1, 2, state(20))
+    states.stage(2, 2, state(30))
+    assert same_tensors(states.get(1), state(10))
+    assert same_tensors(states.get(2), initial())
+    assert states.save().keys() == {1}
+    states.commit(2)
+    assert same_tensors(states.get(1), state(20))
+
+
 def test_only_changed_states_are_written(tmp_path):
     states = ClientStates(initial, tmp_path)
-    states.put(1, 1, state(1))
-    states.put(2, 1, state(2))
+    put(states, 1, {1: 1, 2: 2})
     states.save()
-    states.put(2, 2, state(3))
+    put(states, 2, {2: 3})
     states.save()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "client-000001-round-000001.safetensors",
@@ -65,13 +82,14 @@ def test_only_changed_states_are_written(tmp_path):
     ]
     states.remove_files_except([])
     assert len(list(tmp_path.iterdir())) == 2
+    assert same_tensors(states.get(2), state(3))
 
 
 def test_a_changed_file_is_noticed(tmp_path):
     states = ClientStates(initial, tmp_path)
-    states.put(1, 1, state(1))
+    put(states, 1, {1: 1})
     saved = states.save()
-    path = tmp_path / saved[1].file
+    path = tmp_path / "client-000001-round-000001.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     states.restore(saved)
     with pytest.raises(RunError, match="checksum differs"):
@@ -80,6 +98,7 @@ def test_a_changed_file_is_noticed(tmp_path):
 
 def test_empty_states_take_no_place(tmp_path):
     states = ClientStates(dict, tmp_path / "clients")
-    states.put(1, 1, {})
+    states.stage(1, 1, {})
+    states.commit(1)
     assert states.save() == {}
     assert not (tmp_path / "clients").exists()

@@ -187,7 +187,10 @@ def test_it_works_with_one_client(case):
 @pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
 def test_it_works_with_a_client_of_one_sample(case, model):
     tables = experiment(case.table).model_dump(exclude_none=True)
-    tables |= {"data": {"name": "contract_models:uneven_clients", "partition": {"kind": "own"}}, "model": {"name": model}}
+    tables |= {
+        "data": {"name": "contract_models:uneven_clients", "partition": {"kind": "own"}},
+        "model": {"name": model},
+    }
     run = fedsol.train(Experiment(**tables).override({"server.fraction": 1.0}))
     assert [(row["clients"], row["rejected"]) for row in run.rows] == [(3, 0), (3, 0)]
 

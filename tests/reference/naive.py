@@ -61,9 +61,7 @@ def factory(classes):
 
 def gradient_of(loss, model):
     found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    return [
-        torch.zeros_like(p) if g is None else g.detach() for p, g in zip(model.parameters(), found, strict=True)
-    ]
+    return [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(model.parameters(), found, strict=True)]
 
 
 def local_gradient(model, batch):
@@ -195,9 +193,7 @@ class FedASAM(FedAvg):
         g = local_gradient(model, batch)
         scaled = [w.detach().abs() * x for w, x in zip(model.parameters(), g, strict=True)]
         norm = math.sqrt(float(dot(scaled, scaled)))
-        step = [
-            self.settings["rho"] * w.detach() ** 2 * x / norm for w, x in zip(model.parameters(), g, strict=True)
-        ]
+        step = [self.settings["rho"] * w.detach() ** 2 * x / norm for w, x in zip(model.parameters(), g, strict=True)]
         return local_gradient(moved(model, step), batch)
 
 
@@ -443,9 +439,7 @@ def train(experiment, table):
             per_client = (dataset, experiment.client.batch_size, experiment.client.epochs, generator)
             client_batches = batches(dataset.train, federation.partition[client], *per_client)
             models[client] = copy.deepcopy(anchor)
-            steps[client] = train_client(
-                models[client], anchor, method, client, client_batches, lr, experiment.client
-            )
+            steps[client] = train_client(models[client], anchor, method, client, client_batches, lr, experiment.client)
         sizes = {client: len(federation.partition[client]) for client in clients}
         if experiment.server.weighting == "uniform":
             sizes = dict.fromkeys(clients, 1)

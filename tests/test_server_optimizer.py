@@ -1,0 +1,49 @@
+"""FedAvgM, FedAdam and FedYogi by hand: one weight, a change of 2, then one of 1."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedsol.experiment import ServerSettings
+from fedsol.messages import ServerState
+from fedsol.server_optimizer import apply_server_optimizer
+
+START = ServerState({"w": torch.tensor(10.0), "buffer": torch.tensor(1.0)}, ("w",), 2)
+
+
+def after_rounds(settings, changes):
+    """The weight after rounds in which the algorithm changed it by these amounts, and the buffer by 1."""
+    server, seen = START, []
+    for change in changes:
+        proposed = {"w": server.weights["w"] + change, "buffer": server.weights["buffer"] + 1}
+        server = apply_server_optimizer(settings, server, replace(server, weights=proposed))
+        seen.append(float(server.weights["w"]))
+    assert float(server.weights["buffer"]) == 1.0 + len(changes)  # buffers are left to the algorithm
+    return seen
+
+
+def test_the_average_is_taken_as_it_is():
+    after = replace(START, weights={"w": torch.tensor(3.0), "buffer": torch.tensor(2.0)})
+    assert apply_server_optimizer(ServerSettings(), START, after) is after
+
+
+def test_momentum():
+    # v = 2, w = 10 + 0.5 * 2 = 11; v = 0.9 * 2 + 1 = 2.8, w = 11 + 1.4 = 12.4
+    settings = ServerSettings(optimizer="momentum", optimizer_lr=0.5)
+    assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([11.0, 12.4])
+
+
+def test_adam():
+    # beta1 = 0.5, beta2 = 0.75, epsilon = 0.1: m = 1, v = 0.75 * 0.01 + 0.25 * 4 = 1.0075, step m / (sqrt v + 0.1).
+    # Then m = 0.5 + 0.5 = 1, v = 0.75 * 1.0075 + 0.25 = 1.005625.
+    settings = ServerSettings(optimizer="adam", optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1)
+    first = 10 + 1 / (1.0075**0.5 + 0.1)
+    assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([first, first + 1 / (1.005625**0.5 + 0.1)])
+
+
+def test_yogi():
+    # v = 0.01 - 0.25 * 4 * sign(0.01 - 4) = 1.01; then 1.01 - 0.25 * 1 * sign(1.01 - 1) = 0.76.
+    settings = ServerSettings(optimizer="yogi", optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1)
+    first = 10 + 1 / (1.01**0.5 + 0.1)
+    assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([first, first + 1 / (0.76**0.5 + 0.1)])
