@@ -38,7 +38,7 @@ BATCH = Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))
 def test_a_step():
     # Features z = (1, 0), anchor's (0, 1), previous (0, -1): both cosines are 0, the loss is ln 2.
     # At z, d cos(z, z_a) / dz = (0, 1) and d cos(z, z_p) / dz = (0, -1); dL/dcos_a = -1 / (2 tau) = -dL/dcos_p:
-    # dL/dz = (0, -1 / tau) = (0, -2) for tau = 1/2. Times mu = 3: (0, -6). The head is 0: no local gradient of the body.
+    # dL/dz = (0, -1 / tau) = (0, -2) for tau = 1/2. Times mu = 3: (0, -6). As the head is 0, the body has no other.
     # Local gradient of the head: (p - onehot) z^T = (-1/2, 1/2)^T (1, 0).
     algorithm = make_algorithm({"name": "moon", "mu": 3.0, "tau": 0.5})
     task = task_for(split(FeaturesAreWeights().double(), (1,)), weights(0, 1))

@@ -40,13 +40,16 @@ def test_a_new_control_variate(settings, expected):
     task = task_at(column(1, 0), lr=0.1, momentum=0.5)
     state, payload = algorithm.finish(task, column(0, 1), 2, view(algorithm, task))
     close(without_prefix(controls.OWN, state), column(*expected))
-    close(without_prefix(controls.CHANGE, payload), column(expected[0] - 0.5, expected[1] - 4))
+    # The server, alone with this client, moves its own by the whole change c_i_new - c_i.
+    before = server(column(1, 0), prefixed(controls.GLOBAL, C), clients=1)
+    after = algorithm.aggregate(before, [update(0, column(0, 1), 1.0, payload=payload)])
+    close(without_prefix(controls.GLOBAL, after.state), column(1 + expected[0] - 0.5, 2 + expected[1] - 4))
 
 
 def test_the_servers_control_variate():
     # N = 4 clients, two of them sampled with changes (4, 0) and (0, 8): c + 2/4 * mean = (1, 2) + 1/2 (2, 4) = (2, 4).
     # The mean is over clients, not by size; the weights are averaged by their shares.
-    before = server(column(0, 0), prefixed(controls.GLOBAL, C), clients=4)
+    before = server(column(9, 9), prefixed(controls.GLOBAL, C), clients=4)
     updates = [
         update(0, column(4, 0), 0.25, payload=prefixed(controls.CHANGE, column(4, 0))),
         update(1, column(0, 8), 0.75, payload=prefixed(controls.CHANGE, column(0, 8))),
@@ -54,6 +57,14 @@ def test_the_servers_control_variate():
     after = make_algorithm({"name": "scaffold"}).aggregate(before, updates)
     close(without_prefix(controls.GLOBAL, after.state), column(2, 4))
     close(after.weights, column(1, 6))
+
+
+def test_the_change_need_not_be_sent():
+    """Client and server work it out alike: all that crosses the network beside the weights is one number."""
+    algorithm, task = make_algorithm({"name": "scaffold"}), task_at(column(1, 0), lr=0.1, momentum=0.5)
+    _, payload = algorithm.finish(task, column(0, 1), 2, view(algorithm, task))
+    assert payload.keys() == {controls.FACTOR}
+    assert float(payload[controls.FACTOR]) == pytest.approx(1 / (2.5 * 0.1))
 
 
 def test_steps_with_momentum_count_the_gradients_they_apply():

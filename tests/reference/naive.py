@@ -18,45 +18,41 @@ from fedsol.models.build import ModelShape, build_model
 from fedsol.randomness import generator_for
 from fedsol.training import sample_clients
 
-PERTURBED = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive", "perturb": "all"}
-PAPER = {
-    "fedavg": {},
-    "fedprox": PERTURBED | {"mu": 1.0},
-    "fednova": PERTURBED | {"control": False},
-    "scaffold": PERTURBED | {"steps": "momentum-corrected"},
-    "fedntd": PERTURBED | {"beta": 1.0, "tau": 1.0},
-    "fedsam": {"rho": 0.1},
-    "fedasam": {"rho": 1.0},
-    "feddyn": PERTURBED | {"alpha": 0.1},
-    "moon": PERTURBED | {"mu": 0.1, "tau": 0.5},
-    "fedsol": PERTURBED | {"usage": "perturbed", "perturb": "head", "proximal": "kl", "tau": 3.0, "beta": 1.0},
-    "fedsol-ablation": PERTURBED | {"perturb": "head", "proximal": "kl", "tau": 3.0, "beta": 1.0},
-}
-"""Settings that a table may leave out: the values that FedSOL's authors selected."""
 
+class Model(nn.Module):
+    """A body, which makes features, and a head."""
 
-class NormModel(nn.Module):
-    """A convolution with batch norm, and a head."""
-
-    def __init__(self, classes):
+    def __init__(self, body, features, classes):
         super().__init__()
-        self.convolution = nn.Conv2d(1, 4, kernel_size=3, stride=2)
-        self.norm = nn.BatchNorm2d(4)
-        self.head = nn.Linear(36, classes)
+        self.body, self.head = body, nn.Linear(features, classes)
 
     def features(self, inputs):
-        return F.relu(self.norm(self.convolution(inputs))).flatten(1)
+        return self.body(inputs.to(self.head.weight.dtype))
 
     def forward(self, inputs):
         return self.head(self.features(inputs))
 
 
-def factory(classes):
-    """What `model.name = "reference.naive:factory"` calls."""
-    return NormModel(classes)
+def layers(activation):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), activation, nn.Linear(32, 32), activation)
 
 
-# Gradients. Each is taken on a copy that is thrown away, so that no pass here leaves a trace in running statistics.
+def smooth(classes):
+    """Without kinks: in float32 a relu on the edge could turn a difference of 1e-8 into one of 1e-4."""
+    return Model(layers(nn.Tanh()), 32, classes)
+
+
+def double(classes):
+    return Model(layers(nn.ReLU()), 32, classes).double()
+
+
+def normalised(classes):
+    body = nn.Sequential(nn.Conv2d(1, 4, kernel_size=3, stride=2), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten())
+    return Model(body, 36, classes)
+
+
+# Gradients. Each is taken on a copy in training mode that is thrown away, so that no pass here leaves a trace in running
+# statistics. Anchors and previous models are in evaluation mode all along.
 
 
 def gradient_of(loss, model):
@@ -70,13 +66,12 @@ def local_gradient(model, batch):
 
 
 def distance_gradient(model, anchor):
-    model = copy.deepcopy(model)
     squares = [((w - a.detach()) ** 2).sum() for w, a in zip(model.parameters(), anchor.parameters(), strict=True)]
     return gradient_of(sum(squares) / 2, model)
 
 
 def kl_gradient(model, anchor, batch, tau, not_true=False):
-    model, anchor = copy.deepcopy(model).train(), copy.deepcopy(anchor).eval()
+    model = copy.deepcopy(model).train()
     student, teacher = model(batch.inputs), anchor(batch.inputs).detach()
     if not_true:
         student, teacher = without_true_class(student, batch.labels), without_true_class(teacher, batch.labels)
@@ -92,7 +87,6 @@ def without_true_class(logits, labels):
 
 def contrastive_gradient(model, anchor, previous, batch, tau):
     model = copy.deepcopy(model).train()
-    anchor, previous = copy.deepcopy(anchor).eval(), copy.deepcopy(previous).eval()
     z = model.features(batch.inputs)
     to_global = F.cosine_similarity(z, anchor.features(batch.inputs).detach()) / tau
     to_previous = F.cosine_similarity(z, previous.features(batch.inputs).detach()) / tau
@@ -125,6 +119,14 @@ def at_anchor(model, anchor):
     return all(torch.equal(w, a) for w, a in zip(model.parameters(), anchor.parameters(), strict=True))
 
 
+def same(one, other):
+    return all(torch.equal(x, other.state_dict()[name]) for name, x in one.state_dict().items())
+
+
+def distance(model, anchor):
+    return [(w - a).detach() for w, a in zip(model.parameters(), anchor.parameters(), strict=True)]
+
+
 def proximal_perturbation(direction, model, anchor, settings):
     """`rho * Lambda * g / ||g||` on the perturbed parameters, 0 on the others."""
     chosen = []
@@ -142,10 +144,8 @@ def proximal_perturbation(direction, model, anchor, settings):
 def strength_of(difference, strength):
     if strength == "fixed":
         return torch.ones_like(difference)
-    if strength == "adaptive":
-        length = difference.norm()
-    else:
-        length = (difference**2).sum(dim=0, keepdim=True).sqrt()
+    by_column = (difference**2).sum(dim=0, keepdim=True).sqrt()
+    length = difference.norm() if strength == "adaptive" else by_column
     return torch.where(length > 0, difference / length, torch.zeros_like(difference))
 
 
@@ -202,12 +202,11 @@ class Proximal(FedAvg):
 
     zero_at_anchor = False
     """Whether that gradient is 0 at the anchor in exact arithmetic."""
+    factor = None
+    """The setting that multiplies the loss, if there is one."""
 
     def proximal_gradient(self, client, model, anchor, batch):
         raise NotImplementedError
-
-    def factor(self):
-        return 1.0
 
     def perturbation(self, client, model, anchor, batch):
         if self.zero_at_anchor and at_anchor(model, anchor):
@@ -221,45 +220,41 @@ class Proximal(FedAvg):
         local = local_gradient(model, batch)
         proximal = self.proximal_gradient(client, model, anchor, batch)
         if self.settings["usage"] == "auxiliary":
-            return plus(local, self.factor(), proximal)
+            return plus(local, self.settings.get(self.factor, 1.0), proximal)
         if self.zero_at_anchor and at_anchor(model, anchor):
             return local
         return projected(local, proximal)
 
 
 class FedProx(Proximal):
-    zero_at_anchor = True
+    zero_at_anchor, factor = True, "mu"
 
     def proximal_gradient(self, client, model, anchor, batch):
         return distance_gradient(model, anchor)
 
-    def factor(self):
-        return self.settings["mu"]
-
 
 class FedNTD(Proximal):
-    zero_at_anchor = True
+    zero_at_anchor, factor = True, "beta"
 
     def proximal_gradient(self, client, model, anchor, batch):
         return kl_gradient(model, anchor, batch, self.settings["tau"], not_true=True)
 
-    def factor(self):
-        return self.settings["beta"]
-
 
 class MOON(Proximal):
+    factor = "mu"
+
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.previous = {client: copy.deepcopy(self.initial) for client in range(self.clients)}
+        self.previous = {client: copy.deepcopy(self.initial).eval() for client in range(self.clients)}
 
     def proximal_gradient(self, client, model, anchor, batch):
-        return contrastive_gradient(model, anchor, self.previous[client], batch, self.settings["tau"])
-
-    def factor(self):
-        return self.settings["mu"]
+        previous = self.previous[client]
+        if same(previous, anchor):  # the loss is log 2 whatever the weights: any gradient would be rounding noise
+            return self.zeros()
+        return contrastive_gradient(model, anchor, previous, batch, self.settings["tau"])
 
     def client_done(self, client, model, anchor, steps, lr):
-        self.previous[client] = copy.deepcopy(model)
+        self.previous[client] = copy.deepcopy(model).eval()
 
 
 class FedDyn(Proximal):
@@ -278,10 +273,6 @@ class FedDyn(Proximal):
         for model in models.values():
             self.h = plus(self.h, -alpha / self.clients, distance(model, anchor))
         return plus(super().new_parameters(anchor, models, shares, steps), -1 / alpha, self.h)
-
-
-def distance(model, anchor):
-    return [(w - a).detach() for w, a in zip(model.parameters(), anchor.parameters(), strict=True)]
 
 
 class Scaffold(Proximal):
@@ -326,15 +317,12 @@ class FedNova(Scaffold):
 
 
 class FedSOL(Proximal):
-    zero_at_anchor = True
+    zero_at_anchor, factor = True, "beta"
 
     def proximal_gradient(self, client, model, anchor, batch):
         if self.settings["proximal"] == "l2":
             return distance_gradient(model, anchor)
         return kl_gradient(model, anchor, batch, self.settings["tau"], self.settings["proximal"] == "not-true-kl")
-
-    def factor(self):
-        return self.settings["beta"]
 
 
 class Ablation(FedSOL):
@@ -347,34 +335,40 @@ class Ablation(FedSOL):
         def proximal(at):
             return self.proximal_gradient(client, at, anchor, batch)
 
-        beta = self.settings["beta"]
-        perturbed = moved(model, self.perturbation(client, model, anchor, batch))
-        combined = plus(local(model), 1, proximal(model))
-        at_combined = moved(model, proximal_perturbation(combined, model, anchor, self.settings))
-        return {
-            "A0": lambda: local(model),
-            "A1": lambda: local(perturbed),
-            "A2": lambda: plus(local(model), beta, proximal(perturbed)),
-            "A3": lambda: plus(local(perturbed), beta, proximal(perturbed)),
-            "A4": lambda: plus(local(at_combined), beta, proximal(at_combined)),
-            "A5": lambda: combined,
-            "A6": lambda: plus(local(perturbed), beta, proximal(model)),
-        }[self.settings["strategy"]]()
+        strategy, beta = self.settings["strategy"], self.settings["beta"]
+        if strategy == "A0":
+            return local(model)
+        if strategy == "A5":
+            return plus(local(model), 1, proximal(model))
+        if strategy == "A4":
+            combined = plus(local(model), 1, proximal(model))
+            perturbed = moved(model, proximal_perturbation(combined, model, anchor, self.settings))
+        else:
+            perturbed = moved(model, self.perturbation(client, model, anchor, batch))
+        if strategy == "A1":
+            return local(perturbed)
+        local_at = model if strategy == "A2" else perturbed
+        proximal_at = model if strategy == "A6" else perturbed
+        return plus(local(local_at), beta, proximal(proximal_at))
 
 
+USE = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive", "perturb": "all"}
+SOL = {"usage": "perturbed", "rho": 2.0, "strength": "adaptive", "perturb": "head"}
+SOL |= {"proximal": "kl", "tau": 3.0, "beta": 1.0}
 METHODS = {
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "fednova": FedNova,
-    "scaffold": Scaffold,
-    "fedntd": FedNTD,
-    "fedsam": FedSAM,
-    "fedasam": FedASAM,
-    "feddyn": FedDyn,
-    "moon": MOON,
-    "fedsol": FedSOL,
-    "fedsol-ablation": Ablation,
+    "fedavg": (FedAvg, {}),
+    "fedprox": (FedProx, USE | {"mu": 1.0}),
+    "fednova": (FedNova, USE | {"control": False}),
+    "scaffold": (Scaffold, USE | {"steps": "momentum-corrected"}),
+    "fedntd": (FedNTD, USE | {"beta": 1.0, "tau": 1.0}),
+    "fedsam": (FedSAM, {"rho": 0.1}),
+    "fedasam": (FedASAM, {"rho": 1.0}),
+    "feddyn": (FedDyn, USE | {"alpha": 0.1}),
+    "moon": (MOON, USE | {"mu": 0.1, "tau": 0.5}),
+    "fedsol": (FedSOL, SOL),
+    "fedsol-ablation": (Ablation, SOL),
 }
+"""Each method with the settings that a table may leave out: the values that FedSOL's authors selected."""
 
 
 class ServerOptimizer:
@@ -422,17 +416,17 @@ def train_client(model, anchor, method, client, client_batches, lr, settings):
 
 
 def train(experiment, table):
-    """The global weights after every round; `table` are the algorithm's settings (PAPER has those left out)."""
+    """The global weights after every round. Settings of the algorithm that `table` leaves out have their defaults."""
     federation = build_federation(experiment)
     experiment, dataset = federation.experiment, federation.dataset
     server = build_model(experiment.model.name, {}, ModelShape(dataset.input_shape, dataset.classes), 0)
     server.load_state_dict(federation.initial_weights())
-    settings = PAPER[table["name"]] | table
-    method = METHODS[table["name"]](settings, copy.deepcopy(server), federation.clients, experiment.client.momentum)
+    method_class, defaults = METHODS[table["name"]]
+    method = method_class(defaults | table, copy.deepcopy(server), federation.clients, experiment.client.momentum)
     optimizer = ServerOptimizer(experiment.server, method.zeros())
     history = []
     for t in range(1, experiment.rounds + 1):
-        anchor, models, steps, lr = copy.deepcopy(server), {}, {}, experiment.learning_rate(t)
+        anchor, models, steps, lr = copy.deepcopy(server).eval(), {}, {}, experiment.learning_rate(t)
         clients = sample_clients(experiment, federation.clients, t)
         for client in clients:
             generator = generator_for(experiment.seed, "client", t, client)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from fedsol.messages import ServerState, State, Update
-from fedsol.weights import Weights, add, mean, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
 
 if TYPE_CHECKING:
     from fedsol.task import Task
 
-GLOBAL, OWN, CHANGE, CORRECTION = "global-control", "control", "control-change", "correction"
+GLOBAL, OWN, CORRECTION = "global-control", "control", "correction"
+CHANGE, FACTOR = "control-change", "factor"
 
 
 def momentum_steps(steps: int, momentum: float) -> float:
@@ -39,20 +42,30 @@ def correction(state: State) -> Weights:
 
 
 def renewed(task: Task, weights: Weights, effective_steps: float, state: State, was_added: bool) -> tuple[State, State]:
-    """The client's new control variate and its change, which the server needs.
+    """The client's new control variate, and what the server needs to know of its change.
 
     `(a - w) / (K lr)` is the mean gradient that was applied. If the correction was added to it (`was_added`), it is
-    taken out again: SCAFFOLD, equation 4, option II.
+    taken out again: SCAFFOLD, equation 4, option II. The change `c_i_new - c_i` is then `(a - w) / (K lr) - c`, which
+    the server can work out from the weights: only the factor `1 / (K lr)` is sent.
     """
-    own = without_prefix(OWN, state)
-    applied = scale(subtract(task.anchor, weights), 1 / (effective_steps * task.lr))
-    new = subtract(applied, correction(state)) if was_added else applied
-    return prefixed(OWN, new), prefixed(CHANGE, subtract(new, own))
+    factor = 1 / (effective_steps * task.lr)
+    applied = scale(subtract(task.anchor, weights), factor)
+    if was_added:
+        return prefixed(OWN, subtract(applied, correction(state))), {FACTOR: torch.tensor(factor, dtype=torch.float64)}
+    return prefixed(OWN, applied), prefixed(CHANGE, subtract(applied, without_prefix(OWN, state)))
 
 
 def server_control(server: ServerState, updates: Sequence[Update]) -> State:
-    """`c + |S| / N mean_S (c_i_new - c_i)` (SCAFFOLD, equation 5)."""
-    changes = [without_prefix(CHANGE, update.payload) for update in updates]
-    average = mean(changes, [1 / len(changes)] * len(changes))
+    """`c + |S| / N mean_S (c_i_new - c_i)` (SCAFFOLD, equation 5): a mean over clients, whatever their shares."""
     control = without_prefix(GLOBAL, server.state)
-    return prefixed(GLOBAL, add(control, average, len(updates) / server.clients))
+    renewed_control = control
+    for update in updates:
+        renewed_control = add(renewed_control, _change(server, control, update), 1 / server.clients)
+    return prefixed(GLOBAL, renewed_control)
+
+
+def _change(server: ServerState, control: Weights, update: Update) -> Weights:
+    if FACTOR not in update.payload:
+        return without_prefix(CHANGE, update.payload)
+    moved = subtract(pick(server.weights, control), update.weights)
+    return subtract(scale(moved, float(update.payload[FACTOR])), control)
