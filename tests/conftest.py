@@ -35,6 +35,7 @@ def tiny() -> Experiment:
         server={"fraction": 0.5},
         client={"epochs": 1},
         algorithm={"name": "fedavg"},
+        engine={"kind": "local"},
     )
 
 

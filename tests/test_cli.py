@@ -15,7 +15,16 @@ from typer.testing import CliRunner
 
 from fedsol.cli import app
 
-TINY = ["--set", "rounds=2", "--set", "data.partition.clients=8", "--set", "client.epochs=1"]
+TINY = [
+    "--set",
+    "engine.kind=local",
+    "--set",
+    "rounds=2",
+    "--set",
+    "data.partition.clients=8",
+    "--set",
+    "client.epochs=1",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +204,7 @@ def test_partition_shows_saves_and_is_read_back():
     saved = json.loads(Path("p/partition.json").read_text())
     assert saved["sha256"] in done.output
     assert Path("p/partition.png").stat().st_size > 1000
-    run = fedsol("run", *TINY[:2], "--set", "data.partition.kind=file", "--set", "data.partition.clients=10",
+    run = fedsol("run", *TINY[:4], "--set", "data.partition.kind=file", "--set", "data.partition.clients=10",
                  "--set", "data.partition.file=p/partition.json", "--out", "r")  # fmt: skip
     assert run.exit_code == 0, run.output
     assert json.loads(Path("r/partition.json").read_text())["sha256"] == saved["sha256"]

@@ -90,6 +90,7 @@ def experiment(table: dict[str, Any], **changes: Any) -> Experiment:
         server={"fraction": 0.75},
         client={"epochs": 1, "lr": 0.05},
         algorithm=table,
+        engine={"kind": "local"},
     )
     return base.override({key.replace("__", "."): value for key, value in changes.items()})
 

@@ -10,7 +10,7 @@ import fedsol
 from fedsol import Callback, Experiment, InputError, RunError
 from fedsol.algorithms.base import Algorithm
 from fedsol.files import same_tensors
-from fedsol.training import sample_clients
+from fedsol.sampling import sample_clients
 
 
 def rows_without_seconds(run):

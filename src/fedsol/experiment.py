@@ -16,7 +16,7 @@ from fedsol import fields
 from fedsol.errors import InputError
 from fedsol.validation import Table, input_error
 
-KEYS_WITHOUT_EFFECT = {"engine.kind", "data.root", "data.download", "server.checkpoint_every"}
+KEYS_WITHOUT_EFFECT = {"engine.kind", "engine.workers", "data.root", "data.download", "server.checkpoint_every"}
 """Keys that may differ between the two halves of a resumed run: no result depends on them."""
 
 
@@ -128,7 +128,11 @@ class ServerSettings(Table):
 class EngineSettings(Table):
     """`[engine]`: where clients are trained. Nothing here changes a result."""
 
-    kind: Annotated[Literal["local"], Field(description="`local`: one client after another, in this process")] = "local"
+    kind: Annotated[
+        Literal["local", "workers"],
+        Field(description="`local`: one client after another, in this process; `workers`: side by side in processes"),
+    ] = "workers"
+    workers: Annotated[int | None, Field(ge=1, description="processes (default: as many as there are cores)")] = None
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$", description="cpu, cuda, mps or auto")] = "cpu"
 
 

@@ -66,7 +66,11 @@ def build_federation(experiment: Experiment) -> Federation:
     """Loads the data, deals it out and makes the model, all as the experiment says."""
     dataset = load_dataset(experiment.data)
     experiment = fill_defaults(experiment, dataset)
-    partition = partition_of(experiment, dataset)
+    return assemble(experiment, dataset, partition_of(experiment, dataset))
+
+
+def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> Federation:
+    """A federation on data that is loaded and dealt out already."""
     device = choose_device(experiment.engine.device)
     assert experiment.model.name is not None
     model = build_split_model(

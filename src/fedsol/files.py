@@ -48,13 +48,18 @@ def tensors_to_bytes(tensors: State) -> bytes:
     return save_tensors({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
 
 
+def tensors_from_bytes(content: bytes) -> State:
+    """Named tensors out of the safetensors format, each in memory of its own (and so aligned as torch does it)."""
+    return {name: tensor.clone() for name, tensor in load_tensors(content).items()}
+
+
 def read_tensors(path: Path, checksum: str) -> State:
     """Named tensors of a file whose checksum is known; anything else in it is an error."""
     try:
         content = path.read_bytes()
         if sha256(content) != checksum:
             raise RunError(f"{path}: its content is not what was saved (checksum differs)")
-        return dict(load_tensors(content))
+        return tensors_from_bytes(content)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
 

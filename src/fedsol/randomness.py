@@ -38,3 +38,14 @@ def seeded_torch(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield
+
+
+@contextlib.contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Sums do not depend on the number of cores inside the block: torch uses a single thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

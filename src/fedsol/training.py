@@ -18,8 +18,9 @@ from fedsol.experiment import Experiment
 from fedsol.federation import Federation, build_federation
 from fedsol.interrupts import Interrupts
 from fedsol.messages import Job, ServerState, Update
-from fedsol.randomness import generator_for
+from fedsol.randomness import one_torch_thread
 from fedsol.runs import Row, Run, RunDirectory
+from fedsol.sampling import sample_clients
 from fedsol.server_optimizer import apply_server_optimizer
 from fedsol.weights import pick, size_in_bytes
 
@@ -116,7 +117,7 @@ class _Loop:
         self._open_directory()
         experiment = self.federation.experiment
         assert experiment.rounds is not None
-        with self.interrupts, make_engine(self.federation) as engine:
+        with self.interrupts, one_torch_thread(), make_engine(self.federation) as engine:
             try:
                 self._tell("started", self.federation, list(self.rows))
                 for round_number in range(len(self.rows) + 1, experiment.rounds + 1):
@@ -248,11 +249,3 @@ class _Loop:
     def _tell(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:
             getattr(callback, event)(*arguments)
-
-
-def sample_clients(experiment: Experiment, clients: int, round_number: int) -> list[int]:
-    """Ids of the clients of a round, ascending: `fraction` of all, at least one."""
-    assert experiment.server.fraction is not None
-    count = max(1, round(experiment.server.fraction * clients))
-    order = torch.randperm(clients, generator=generator_for(experiment.seed, "sampling", round_number))
-    return sorted(order[:count].tolist())

@@ -1,10 +1,24 @@
 """Where clients are trained. An engine runs jobs; it decides nothing that a result depends on."""
 
+import os
+
 from fedsol.engines.base import Engine
 from fedsol.engines.local import LocalEngine
 from fedsol.federation import Federation
+from fedsol.sampling import sample_size
 
 
 def make_engine(federation: Federation) -> Engine:
-    """The engine that the experiment names."""
-    return LocalEngine(federation)
+    """The engine that the experiment names; a single worker would only be a detour."""
+    settings = federation.experiment.engine
+    count = min(settings.workers or available_cores(), sample_size(federation.experiment, federation.clients))
+    if settings.kind == "local" or count == 1:
+        return LocalEngine(federation)
+    from fedsol.engines.workers import WorkersEngine
+
+    return WorkersEngine(federation, count)
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

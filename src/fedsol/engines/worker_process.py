@@ -1,0 +1,93 @@
+"""What a worker process does: it trains clients and evaluates batches until the pipe closes."""
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+
+import torch
+from torch import Tensor
+
+from fedsol.data.types import Dataset
+from fedsol.engines.channel import Channel, Message
+from fedsol.experiment import Experiment
+from fedsol.federation import Federation, assemble
+from fedsol.messages import Job, State, Update
+from fedsol.weights import Weights, prefixed, without_prefix
+
+PARTS = ("weights", "state", "payload")
+
+
+def serve(connection: Connection, experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> None:
+    """The main function of a worker process."""
+    _live_no_longer_than_the_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    channel = Channel(connection)
+    worker = Worker(assemble(experiment, dataset, partition))
+    while True:
+        try:
+            message, tensors = channel.receive()
+        except (EOFError, OSError):
+            return
+        if message["kind"] == "round":
+            worker.begin_round(tensors)
+            continue
+        try:
+            reply, content = worker.answer(message, tensors)
+        except Exception:
+            reply, content = {"kind": "error", "traceback": traceback.format_exc()}, {}
+        channel.send(reply, content)
+
+
+class Worker:
+    """Answers messages; keeps the global weights of the round, which come once for all its jobs."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+        self._weights: Weights = {}
+        self._broadcast: State = {}
+
+    def begin_round(self, tensors: State) -> None:
+        """Takes the global weights and the broadcast of a round."""
+        self._weights = without_prefix("weights", tensors)
+        self._broadcast = without_prefix("broadcast", tensors)
+
+    def answer(self, message: Message, tensors: State) -> tuple[Message, State]:
+        """What came of a task."""
+        if message["kind"] == "train":
+            job = Job(message["client"], message["round"], self._weights, self._broadcast, tensors)
+            return pack_update(self._federation.train(job))
+        if message["kind"] == "evaluate":
+            indices = torch.arange(message["start"], message["stop"])
+            return {"kind": "tally", **asdict(self._federation.evaluate(self._weights, indices))}, {}
+        raise ValueError(f"a worker knows nothing of {message['kind']!r}")
+
+
+def pack_update(update: Update) -> tuple[Message, State]:
+    """An update as a message."""
+    values = {"client": update.client, "examples": update.examples, "steps": update.steps, "metrics": update.metrics}
+    tensors: State = {}
+    for part in PARTS:
+        tensors |= prefixed(part, getattr(update, part))
+    return {"kind": "update", **values}, tensors
+
+
+def unpack_update(message: Message, tensors: State) -> Update:
+    """The update in a message."""
+    values: Message = {key: value for key, value in message.items() if key != "kind"}
+    parts: Message = {part: without_prefix(part, tensors) for part in PARTS}
+    return Update(**values, **parts)
+
+
+def _live_no_longer_than_the_parent() -> None:
+    """A worker whose parent was killed would hold the run's lock and memory for nothing."""
+    if sys.platform == "linux":
+        death_signal = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(death_signal, signal.SIGKILL)
+        if os.getppid() == 1:
+            os._exit(1)

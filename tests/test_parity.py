@@ -1,0 +1,126 @@
+"""Every engine gives bitwise the same result as the in-process one, whatever its workers, and whatever dies."""
+
+import os
+import signal
+
+import pytest
+from test_contract import CASES, experiment
+from test_training import StopAfter, assert_same_run
+
+import fedsol
+from fedsol import RunError
+from fedsol.engines import make_engine
+from fedsol.engines.local import LocalEngine
+from fedsol.engines.workers import WorkersEngine
+from fedsol.federation import Federation, build_federation
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_workers_are_bitwise_the_in_process_engine(case):
+    local = fedsol.train(experiment(case.table))
+    assert_same_run(fedsol.train(experiment(case.table, engine__kind="workers", engine__workers=2)), local)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 7])
+def test_the_number_of_workers_does_not_matter(workers):
+    table = {"name": "scaffold"}
+    local = fedsol.train(experiment(table, rounds=3))
+    assert_same_run(fedsol.train(experiment(table, rounds=3, engine__kind="workers", engine__workers=workers)), local)
+
+
+@pytest.mark.parametrize("model", ["small", "contract_models:with_batch_norm"])
+def test_models_with_convolutions_and_with_running_statistics(model):
+    changes = {"model__name": model, "model__options": {}}
+    local = fedsol.train(experiment({"name": "fedsol"}, **changes))
+    found = fedsol.train(experiment({"name": "fedsol"}, engine__kind="workers", engine__workers=2, **changes))
+    assert_same_run(found, local)
+
+
+@pytest.mark.parametrize("evaluate_batch", [1, 7, 50, 1000])
+def test_evaluation_does_not_depend_on_how_the_test_set_is_divided(evaluate_batch):
+    changes = {"rounds": 1, "server__evaluate_batch": evaluate_batch}
+    local = fedsol.train(experiment({"name": "fedavg"}, **changes))
+    assert_same_run(fedsol.train(experiment({"name": "fedavg"}, engine__kind="workers", **changes)), local)
+
+
+def test_a_run_may_go_on_with_another_engine(tmp_path):
+    table = {"name": "scaffold"}
+    whole = fedsol.train(experiment(table, rounds=4))
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment(table, rounds=4), [StopAfter(1)], tmp_path)
+    with_workers = experiment(table, rounds=4, engine__kind="workers", engine__workers=2)
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(with_workers, [StopAfter(3)], tmp_path, resume=True)
+    assert_same_run(fedsol.train(experiment(table, rounds=4), out=tmp_path, resume=True), whole)
+
+
+def dies(monkeypatch, when):
+    """Makes a worker kill itself, as the system does when memory runs out, while `when(job)` is true."""
+    parent, original = os.getpid(), Federation.train
+
+    def train(self, job):
+        if os.getpid() != parent and when(job):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, job)
+
+    monkeypatch.setattr(Federation, "train", train)
+
+
+def test_a_worker_that_dies_is_replaced_and_its_client_trained_again(monkeypatch, tmp_path):
+    local = fedsol.train(experiment({"name": "scaffold"}))
+
+    def first_time(job):
+        try:
+            (tmp_path / f"{job.round}-{job.client}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    dies(monkeypatch, first_time)
+    found = fedsol.train(experiment({"name": "scaffold"}, engine__kind="workers", engine__workers=2))
+    assert_same_run(found, local)
+    assert len(list(tmp_path.iterdir())) == 6  # every one of the jobs killed its first worker
+
+
+def test_a_job_that_kills_every_worker_stops_the_run_with_a_message(monkeypatch):
+    dies(monkeypatch, lambda job: True)
+    with pytest.raises(RunError, match="died 3 times over the same job"):
+        fedsol.train(experiment({"name": "fedavg"}, engine__kind="workers", engine__workers=2))
+
+
+def test_an_error_in_a_worker_is_shown_as_it_was(monkeypatch):
+    def fails(self, job):
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr(Federation, "train", fails)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: on purpose"):
+        fedsol.train(experiment({"name": "fedavg"}, engine__kind="workers", engine__workers=2))
+
+
+def test_no_process_is_left_behind():
+    with make_engine(build_federation(experiment({"name": "fedavg"}, engine__kind="workers"))) as engine:
+        if isinstance(engine, LocalEngine):
+            pytest.skip("this machine has a single core")
+        processes = [worker.process for worker in engine._workers]
+        assert all(process.is_alive() for process in processes)
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_no_more_workers_than_clients_in_a_round():
+    one = experiment({"name": "fedavg"}, server__fraction=0.25, engine__kind="workers", engine__workers=8)
+    assert isinstance(make_engine(build_federation(one)), LocalEngine)
+    three = one.override({"server.fraction": 0.75})
+    with make_engine(build_federation(three)) as engine:
+        assert isinstance(engine, WorkersEngine)
+        assert len(engine._workers) == 3
+
+
+def test_spawned_workers_give_the_same_result(monkeypatch):
+    """As on systems where forking is not safe."""
+    import torch.multiprocessing
+
+    from fedsol.engines import workers
+
+    monkeypatch.setattr(workers, "_context", lambda federation: torch.multiprocessing.get_context("spawn"))
+    local = fedsol.train(experiment({"name": "fedsol"}))
+    assert_same_run(fedsol.train(experiment({"name": "fedsol"}, engine__kind="workers", engine__workers=2)), local)
