@@ -20,9 +20,27 @@ def test_the_defaults_are_the_papers():
         1e-5,
     )
     assert (experiment.server.lr_decay, experiment.server.weighting) == (0.99, "size")
-    assert experiment.algorithm == {
-        "name": "fedsol", "rho": 2.0, "perturb": "head", "strength": "adaptive", "proximal": "kl", "tau": 3.0,
-    }  # fmt: skip
+    algorithm = experiment.algorithm
+    assert algorithm["name"] == "fedsol"
+    assert (algorithm["rho"], algorithm["perturb"], algorithm["strength"]) == (2.0, "head", "adaptive")
+    assert (algorithm["usage"], algorithm["proximal"], algorithm["tau"]) == ("perturbed", "kl", 3.0)
+
+
+PAPER_HYPERPARAMETERS = {
+    "fedprox": {"mu": 1.0},
+    "fedntd": {"beta": 1.0, "tau": 1.0},
+    "fedsam": {"rho": 0.1},
+    "fedasam": {"rho": 1.0},
+    "feddyn": {"alpha": 0.1},
+    "moon": {"mu": 0.1, "tau": 0.5},
+    "fedsol": {"rho": 2.0, "tau": 3.0},
+}
+
+
+@pytest.mark.parametrize("name", PAPER_HYPERPARAMETERS)
+def test_the_hyperparameters_are_the_papers(name):
+    table = Experiment(algorithm={"name": name}).algorithm
+    assert {key: table[key] for key in PAPER_HYPERPARAMETERS[name]} == PAPER_HYPERPARAMETERS[name]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +67,10 @@ def test_the_defaults_are_the_papers():
         ({"server": {"fraction": 1.5}}, ["server.fraction: 1.5", "less than or equal to 1"]),
         ({"engine": {"device": "gpu"}}, ["engine.device: 'gpu'"]),
         ({"client": {"optimizer": "sdg"}}, ["client.optimizer: 'sdg'", "sgd"]),
-        ({"client": {"optimizer_options": {"nestrov": True}}}, ["client.optimizer_options", "nestrov"]),
+        ({"client": {"optimizer_options": {"nestrov": True}}}, ["client.optimizer: 'sgd' with", "nestrov"]),
+        ({"client": {"optimizer_options": {"lr": 1.0}}}, ["client.optimizer_options: 'lr'", "client.lr"]),
+        ({"client": {"optimizer": "lbfgs"}}, ["client.optimizer: 'lbfgs'"]),
+        ({"client": {"optimizer": "sparseadam"}}, ["client.optimizer: 'sparseadam'"]),
     ],
 )
 def test_bad_tables_are_refused_by_name(tables, parts):

@@ -309,4 +309,4 @@ def test_a_damaged_checkpoint_is_passed_over(tiny, tmp_path, damage, caplog):
     else:
         file.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
     assert_same_run(fedsol.train(experiment, out=tmp_path, resume=True), whole)
-    assert "the checkpoint before it is used" in caplog.text
+    assert "this checkpoint is not used" in caplog.text

@@ -11,6 +11,7 @@ from typing import Any
 from fedsol.client_states import ClientStates, Key, SavedState
 from fedsol.errors import RunError
 from fedsol.files import (
+    check_file,
     disk_errors_named,
     flush_folder,
     read_tensors,
@@ -71,16 +72,24 @@ class Checkpoints:
                 shutil.rmtree(target)
             temporary.rename(target)
             flush_folder(self.folder)
-            self._drop_old(states)
+            self._drop_old(round_number, states)
 
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
+    def newest(self, rounds: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint that is whole, of at most so many rounds; others are passed over with a warning."""
         for folder in self._by_age():
             try:
-                return self._read(folder)
+                checkpoint = self._read(folder)
+                if rounds is not None and checkpoint.round > rounds:
+                    raise RunError(f"{folder}: is newer than the last row of metrics.jsonl")
+                return checkpoint
             except RunError as error:
-                log.warning("%s; the checkpoint before it is used", error)
+                log.warning("%s; this checkpoint is not used", error)
         return None
+
+    def clear(self) -> None:
+        """Removes what an earlier run may have left."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
 
     def _by_age(self) -> list[Path]:
         return sorted(self.folder.glob("round-*"), reverse=True)
@@ -90,9 +99,7 @@ class Checkpoints:
         tensors = read_tensors(folder / "server.safetensors", description["server_sha256"])
         clients = {int(client): SavedState(**saved) for client, saved in description["client_states"].items()}
         for client, saved in clients.items():
-            path = self.client_folder / Key(client, saved.round).file
-            if not path.is_file():
-                raise RunError(f"{path}: is missing")
+            check_file(self.client_folder / Key(client, saved.round).file, saved.sha256)
         server = ServerState(
             weights=without_prefix("weights", tensors),
             parameters=tuple(description["parameters"]),
@@ -102,12 +109,14 @@ class Checkpoints:
         )
         return Checkpoint(description["round"], server, clients)
 
-    def _drop_old(self, states: ClientStates) -> None:
-        folders = self._by_age()
-        for folder in folders[KEPT:]:
+    def _drop_old(self, round_number: int, states: ClientStates) -> None:
+        """Keeps the newest checkpoints up to this round: one of a later round is a damaged one that was passed over."""
+        past = [folder for folder in self._by_age() if folder.name <= f"round-{round_number:06d}"]
+        folders = past[:KEPT]
+        for folder in set(self._by_age()) - set(folders):
             shutil.rmtree(folder, ignore_errors=True)
         referred: set[Key] = set()
-        for folder in folders[:KEPT]:
+        for folder in folders:
             with contextlib.suppress(RunError):
                 description = _read_description(folder / "checkpoint.json")
                 referred |= {Key(int(client), saved["round"]) for client, saved in description["client_states"].items()}
@@ -126,4 +135,7 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise RunError(f"{path}: cannot be read: {error}") from error
     if sha256(text.encode()) != checksum:
         raise RunError(f"{path}: its content is not what was saved (checksum differs)")
-    return dict(json.loads(text))
+    description = dict(json.loads(text))
+    if missing := {"round", "clients", "parameters", "server_sha256", "client_states"} - description.keys():
+        raise RunError(f"{path}: lacks {', '.join(sorted(missing))}")
+    return description

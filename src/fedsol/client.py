@@ -10,6 +10,7 @@ from torch import Tensor
 from fedsol.algorithms.base import Algorithm
 from fedsol.data.batches import batches
 from fedsol.data.types import Dataset
+from fedsol.errors import InputError
 from fedsol.experiment import ClientSettings
 from fedsol.messages import Job, State, Update
 from fedsol.models.build import SplitModel
@@ -50,10 +51,11 @@ def train_client(
         momentum=training.settings.momentum,
     )
     local = clone(task.anchor)
-    state = algorithm.begin(task, on_device(job.broadcast, training.device), on_device(job.state, training.device))
+    model.train(True)
     with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
+        state = algorithm.begin(task, on_device(job.broadcast, training.device), on_device(job.state, training.device))
         loss, steps = _run_batches(job, algorithm, task, local, state, data, training)
-    new_state, payload = algorithm.finish(task, local, steps, state)
+        new_state, payload = algorithm.finish(task, local, steps, state)
     return Update(
         client=job.client,
         weights=on_device({**local, **task.buffers}, torch.device("cpu")),
@@ -80,7 +82,6 @@ def _run_batches(
     generator = generator_for(training.seed, "client", job.round, job.client)
     total = torch.zeros((), device=training.device)
     steps = 0
-    task.model.train(True)
     for batch in batches(
         data.dataset.train,
         data.indices,
@@ -91,6 +92,8 @@ def _run_batches(
         training.device,
     ):
         gradients, loss = algorithm.gradient(task, local, batch, state)
+        if gradients.keys() != local.keys():
+            raise _wrong_names(algorithm, gradients, local)
         for name, tensor in local.items():
             tensor.grad = gradients[name]
         if settings.clip_norm is not None:
@@ -101,6 +104,14 @@ def _run_batches(
     for tensor in local.values():
         tensor.grad = None
     return float(total) / max(steps, 1), steps
+
+
+def _wrong_names(algorithm: Algorithm, gradients: Weights, local: Weights) -> InputError:
+    missing, unknown = sorted(local.keys() - gradients.keys()), sorted(gradients.keys() - local.keys())
+    return InputError(
+        f"algorithm.name: the gradient of {type(algorithm).__name__} must have the names of the weights; "
+        f"missing {missing}, unknown {unknown}"
+    )
 
 
 def on_device(tensors: State, device: torch.device) -> State:
@@ -114,11 +125,18 @@ def make_optimizer(settings: ClientSettings, parameters: list[Tensor], lr: float
 
 
 def check_optimizer(settings: ClientSettings) -> None:
-    """Raises `ValueError` if the optimiser does not exist or does not take its options."""
+    """Raises `ValueError` if the optimiser does not exist, does not take its options, or cannot make a plain step."""
+    given = sorted(settings.optimizer_options.keys() & {"lr", "momentum", "weight_decay"})
+    if given:
+        raise ValueError(f"client.optimizer_options: {given[0]!r} is not allowed: set client.{given[0]}")
+    _optimizer_class(settings.optimizer)
+    parameter = torch.zeros(2, 2)
+    parameter.grad = torch.zeros(2, 2)
     try:
-        make_optimizer(settings, [torch.zeros(1)], settings.lr)
-    except TypeError as error:
-        raise ValueError(f"client.optimizer_options: {settings.optimizer_options!r} is not allowed: {error}") from error
+        make_optimizer(settings, [parameter], settings.lr).step()
+    except (TypeError, RuntimeError, ValueError) as error:
+        options = f" with {settings.optimizer_options!r}" if settings.optimizer_options else ""
+        raise ValueError(f"client.optimizer: {settings.optimizer!r}{options} is not allowed: {error}") from error
 
 
 def _optimizer_class(name: str) -> type[torch.optim.Optimizer]:

@@ -226,7 +226,8 @@ def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> di
     """The tables with dotted keys replaced. Naming another algorithm drops the settings of the one before."""
     result = _copy_tables(tables)
     new_name = changes.get("algorithm.name")
-    if new_name is not None and result.get("algorithm", {}).get("name") != new_name:
+    old = result.get("algorithm", {})
+    if new_name is not None and isinstance(old, dict) and old.get("name") != new_name:
         result["algorithm"] = {}
     for key, value in changes.items():
         *path, last = key.split(".")

@@ -53,6 +53,17 @@ def tensors_from_bytes(content: bytes) -> State:
     return {name: tensor.clone() for name, tensor in load_tensors(content).items()}
 
 
+def check_file(path: Path, checksum: str) -> None:
+    """Raises `RunError` unless the file is there and has the checksum."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error
+    if found != checksum:
+        raise RunError(f"{path}: its content is not what was saved (checksum differs)")
+
+
 def read_tensors(path: Path, checksum: str) -> State:
     """Named tensors of a file whose checksum is known; anything else in it is an error."""
     try:
@@ -71,7 +82,7 @@ def disk_errors_named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{path}: cannot be written: {error.strerror or error}; the last checkpoint is intact"
+            f"{path}: cannot be written: {error.strerror or error}; what was saved before is intact"
         ) from error
 
 

@@ -29,7 +29,7 @@ def settings_of(cls: type) -> Rows:
     return [
         {
             "name": field.name,
-            "default": field.default,
+            "default": None if field.default is dataclasses.MISSING else field.default,
             "allowed": describe_type(hints[field.name]),
             "help": field.metadata.get("help", ""),
         }
@@ -124,7 +124,7 @@ def find_experiment(name: str) -> dict[str, Any]:
     """The tables of an experiment: a file's path, or the name of one that comes with fedsol."""
     from fedsol.experiment import read_toml
 
-    if name.endswith(".toml") or Path(name).exists():
+    if name.endswith(".toml") or Path(name).is_file():
         return read_toml(Path(name))
     known = [row["name"] for row in experiments()]
     if name not in known:

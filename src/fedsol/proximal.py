@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsol.weights import Weights, add, pick, scale, subtract
+from fedsol.weights import Weights, add, equal, pick, scale, subtract, zeros
 
 if TYPE_CHECKING:
     from fedsol.task import Outputs, Point, Where
@@ -85,6 +85,16 @@ class Contrastive(OutputLoss):
     previous: Weights
     """Parameters and buffers of the client's previous model."""
     tau: float = 0.5
+
+    def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
+        """Exactly 0 where the previous model is the anchor itself: the loss is then log 2 whatever the weights.
+
+        That is so in a client's first job of the first round; float32 would leave noise, and a perturbation divides by
+        its norm.
+        """
+        if equal(self.previous, {**point.task.anchor, **point.task.anchor_buffers}):
+            return zeros(pick(point.weights, point.task.names(where)))
+        return super().gradient(point, where, keep)
 
     def loss(self, outputs: Outputs, point: Point) -> Tensor:
         anchor = point.anchor_outputs.features

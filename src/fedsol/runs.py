@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedsol.checkpoints import Checkpoints
-from fedsol.data.manifest import save_manifest
+from fedsol.data.manifest import load_manifest, partition_hash, save_manifest
+from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment, differing_keys
 from fedsol.federation import Federation
@@ -22,6 +24,7 @@ from fedsol.files import disk_errors_named, write_atomically
 from fedsol.weights import Weights
 
 Row = dict[str, Any]
+HASHED_INPUTS = 1000
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,11 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps a second process out; the lock goes when this process does, however it ends."""
-        with disk_errors_named(self.path):
+        try:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / "run.lock").open("a+")
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be used as a run directory: {error.strerror or error}") from error
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +119,7 @@ class RunDirectory:
         """Starts a new run. The experiment is written last: where it is, everything else is."""
         experiment = federation.experiment
         with disk_errors_named(self.path):
-            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            self.checkpoints.clear()
             save_manifest(
                 self.path / "partition.json",
                 [indices.numpy() for indices in federation.partition],
@@ -123,15 +128,23 @@ class RunDirectory:
                 settings=experiment.data.partition.model_dump(),
                 seed=experiment.seed,
             )
-            write_atomically(self.path / "environment.json", json.dumps(environment(), indent=2) + "\n")
+            surroundings = {**environment(), "data_sha256": data_hash(federation.dataset)}
+            write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
             write_atomically(self._metrics, b"")
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
 
-    def check_same_experiment(self, experiment: Experiment) -> None:
-        """Refuses to go on with another experiment than the one that the run began with."""
-        differences = differing_keys(self.read_experiment(), experiment)
+    def check_same_run(self, federation: Federation) -> None:
+        """Refuses to go on with another experiment, other data or another partition than the run began with."""
+        differences = differing_keys(self.read_experiment(), federation.experiment)
         if differences:
             raise InputError(f"{self.path}: the run began with other values of {', '.join(differences)}")
+        if self._read_environment().get("data_sha256") != data_hash(federation.dataset):
+            raise InputError(
+                f"{self.path}: the run began with other data than {federation.experiment.data.name} is now"
+            )
+        began_with = load_manifest(self.path / "partition.json").sha256
+        if began_with != partition_hash([indices.numpy() for indices in federation.partition]):
+            raise InputError(f"{self.path}: the run began with another partition of the data (sha256 {began_with})")
 
     def read_experiment(self) -> Experiment:
         """The resolved experiment of the run."""
@@ -139,15 +152,25 @@ class RunDirectory:
             raise InputError(f"{self.path}: there is no run here (no experiment.toml)")
         return Experiment.load(self.path / "experiment.toml")
 
-    def read_rows(self, rounds: int | None = None) -> list[Row]:
-        """The rows of metrics, up to a round. A torn last line (the process was killed) is left out."""
+    def read_rows(self) -> list[Row]:
+        """The rows of metrics. A torn last line (the process was killed) is left out."""
         rows: list[Row] = []
         lines = self._metrics.read_bytes().splitlines(keepends=True) if self._metrics.is_file() else []
         for line in lines:
-            if not line.endswith(b"\n") or (rounds is not None and len(rows) >= rounds):
+            if not line.endswith(b"\n"):
                 break
-            rows.append(json.loads(line))
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise InputError(f"{self._metrics}: line {len(rows) + 1} is not a row of metrics ({error})") from error
         return rows
+
+    def _read_environment(self) -> dict[str, Any]:
+        path = self.path / "environment.json"
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
 
     def rewrite_rows(self, rows: Sequence[Row]) -> None:
         """Cuts the metrics back to the given rows."""
@@ -165,6 +188,17 @@ class RunDirectory:
         """Writes summary.json."""
         with disk_errors_named(self.path):
             write_atomically(self.path / "summary.json", json.dumps(run.summary(), indent=2) + "\n")
+
+
+def data_hash(dataset: Dataset) -> str:
+    """SHA-256 of all labels and of up to a thousand inputs of each split, evenly spread: enough to tell data apart."""
+    digest = hashlib.sha256()
+    for split in (dataset.train, dataset.test):
+        step = -(-len(split) // HASHED_INPUTS)
+        digest.update(f"{tuple(split.inputs.shape)} {split.inputs.dtype}".encode())
+        digest.update(split.labels.numpy().tobytes())
+        digest.update(split.inputs[::step].contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def environment() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedsol.data.batches import Batch
 from fedsol.models.build import SplitModel
+from fedsol.randomness import random_state, set_random_state
 from fedsol.weights import Weights, clone
 
 Where = Literal["all", "body", "head"]
@@ -69,6 +70,7 @@ class Point:
         self._origin = origin
         self._statistics_are_updated = False
         self._constant: dict[str, Outputs] = {}
+        self._draws: Tensor | None = None
 
     def moved(self, step: Weights) -> Point:
         """The point `weights + step`. A step of the head alone shares this point's pass through the body."""
@@ -96,7 +98,9 @@ class Point:
         """The features that enter the head, in training mode."""
         if self._origin is not None and self._shares_body:
             return self._origin.features
-        return self.task.model.features({**self._leaves, **self._buffers_for_pass()}, self.batch.inputs)
+        buffers = self._buffers_for_pass()
+        self._repeat_draws()
+        return self.task.model.features({**self._leaves, **buffers}, self.batch.inputs)
 
     @property
     def anchor_outputs(self) -> Outputs:
@@ -150,8 +154,18 @@ class Point:
     def _update_statistics(self) -> None:
         """Makes the unperturbed pass for the sake of running statistics, if nothing else needed it."""
         if not self._statistics_are_updated:
+            buffers = self._buffers_for_pass()
+            self._repeat_draws()
             with torch.no_grad():
-                self.task.model.features({**self.weights, **self._buffers_for_pass()}, self.batch.inputs)
+                self.task.model.features({**self.weights, **buffers}, self.batch.inputs)
+
+    def _repeat_draws(self) -> None:
+        """Every pass on a batch drops the same units out, wherever it is made: a perturbation moves weights only."""
+        first, device = self._origin or self, self.batch.inputs.device
+        if first._draws is None:
+            first._draws = random_state(device)
+        else:
+            set_random_state(device, first._draws)
 
 
 def _leaves_of(weights: Weights, names: tuple[str, ...]) -> Weights:

@@ -123,18 +123,22 @@ class _Loop:
                 for round_number in range(len(self.rows) + 1, experiment.rounds + 1):
                     self._round(engine, round_number)
             finally:
-                self._save_checkpoint()
-                run = Run(
-                    experiment,
-                    self.rows,
-                    self.server.weights,
-                    self.directory.path if self.directory else None,
-                )
-                if self.directory:
-                    self.directory.write_summary(run)
-                self.states.close()
-                self._tell("finished", run)
-        return run
+                self._finish()
+        return self._run_so_far()
+
+    def _finish(self) -> None:
+        """Saves what is finished; whatever fails, the callbacks are told, so that a terminal is left in order."""
+        try:
+            self._save_checkpoint()
+            if self.directory:
+                self.directory.write_summary(self._run_so_far())
+        finally:
+            self.states.close()
+            self._tell("finished", self._run_so_far())
+
+    def _run_so_far(self) -> Run:
+        path = self.directory.path if self.directory else None
+        return Run(self.federation.experiment, list(self.rows), self.server.weights, path)
 
     def _open_directory(self) -> None:
         if self.directory is None:
@@ -142,15 +146,19 @@ class _Loop:
         if not self.directory.exists:
             self.directory.begin(self.federation)
             return
-        self.directory.check_same_experiment(self.federation.experiment)
-        checkpoint = self.directory.checkpoints.newest()
+        self.directory.check_same_run(self.federation)
+        rows = self.directory.read_rows()
+        checkpoint = self.directory.checkpoints.newest(len(rows))
         if checkpoint is not None:
             self.server = checkpoint.server
             self.states.restore(checkpoint.clients)
             self.saved_round = checkpoint.round
-        self.rows = self.directory.read_rows(self.saved_round)
-        if len(self.rows) != self.saved_round:
-            raise RunError(f"{self.directory.path / 'metrics.jsonl'}: has {len(self.rows)} of {self.saved_round} rows")
+        elif len(rows) >= self.federation.experiment.server.checkpoint_every:
+            raise RunError(
+                f"{self.directory.path}: {len(rows)} rounds are finished, but no checkpoint of them is whole: the run "
+                "cannot go on; nothing was changed"
+            )
+        self.rows = rows[: self.saved_round]
         self.directory.rewrite_rows(self.rows)
 
     def _round(self, engine: Engine, round_number: int) -> None:
@@ -164,11 +172,11 @@ class _Loop:
             after = self._aggregate(before, accepted) if accepted else before
             evaluation = self._evaluate(engine, after, round_number)
         row = self._row(round_number, clients, received, accepted, evaluation, time.perf_counter() - start)
+        if self.directory:
+            self.directory.append_row(row)
         self.server = after
         self.states.commit(round_number)
         self.rows.append(row)
-        if self.directory:
-            self.directory.append_row(row)
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, row))

@@ -51,8 +51,8 @@ def normalised(classes):
     return Model(body, 36, classes)
 
 
-# Gradients. Each is taken on a copy in training mode that is thrown away, so that no pass here leaves a trace in running
-# statistics. Anchors and previous models are in evaluation mode all along.
+# Gradients. Each is taken on a copy in training mode that is thrown away, so that no pass here leaves a trace in the
+# running statistics. Anchors and previous models are in evaluation mode all along.
 
 
 def gradient_of(loss, model):

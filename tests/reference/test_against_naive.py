@@ -16,7 +16,7 @@ BASE = {
     "rounds": 3,
     "data": {"partition": {"kind": "dirichlet", "clients": 5, "alpha": 0.3}},
     "model": {"name": "reference.naive:smooth"},
-    "client": {"epochs": 1, "batch_size": 60, "lr": 0.05, "weight_decay": 1e-3},
+    "client": {"epochs": 1, "batch_size": 75, "lr": 0.05, "weight_decay": 1e-3},
     "server": {"fraction": 0.8},
 }
 SERVER_OPTIMIZERS = {
@@ -104,8 +104,9 @@ def experiment_for(algorithm, changes=None):
 def difference(algorithm, changes=None, naive_algorithm=None, naive_changes=None):
     """The largest difference of any weight after any round; the naive side may be given something else."""
     ours = fedsol_history(json.dumps(algorithm), json.dumps(changes or {}))
-    experiment = experiment_for({"name": "fedavg"}, {**(changes or {}), **(naive_changes or {})})
-    expected = naive.train(experiment, naive_algorithm or algorithm)
+    expected = naive_history(
+        json.dumps(naive_algorithm or algorithm), json.dumps({**(changes or {}), **(naive_changes or {})})
+    )
     assert len(ours) == len(expected) == 3
     found = 0.0
     for weights, reference in zip(ours, expected, strict=True):
@@ -127,6 +128,11 @@ def fedsol_history(algorithm, changes):
     return history.weights
 
 
+@functools.cache
+def naive_history(algorithm, changes):
+    return naive.train(experiment_for({"name": "fedavg"}, json.loads(changes)), json.loads(algorithm))
+
+
 def name_of(value):
     """A readable test id."""
     if isinstance(value, dict):
@@ -140,7 +146,7 @@ def test_the_federation_shows_what_it_has_to():
     seen = [client for row in rows for client in row["client_ids"]]
     assert all(seen.count(client) >= 2 for client in range(5))
     assert any(seen.count(client) < 3 for client in range(5))
-    steps = {-(-len(indices) // 60) for indices in build_federation(experiment_for({"name": "fedavg"})).partition}
+    steps = {-(-len(indices) // 75) for indices in build_federation(experiment_for({"name": "fedavg"})).partition}
     assert len(steps) >= 3
     assert min(steps) >= 3
 
@@ -152,7 +158,18 @@ def test_every_round_ends_with_the_naive_weights(algorithm):
     assert difference(algorithm) <= 1e-5
 
 
-@pytest.mark.parametrize("algorithm", [*PAPERS_OWN, table("fedsol", perturb="body", strength="fixed")], ids=name_of)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        table("fedntd"),
+        table("fedasam"),
+        table("moon"),
+        table("fedsol"),
+        table("fedsol", perturb="body", strength="fixed"),
+        table("fedsol", perturb="all", strength="fixed"),
+    ],
+    ids=name_of,
+)
 def test_in_double_precision_nothing_is_left_but_rounding(algorithm):
     """With relus, whose kinks make float32 too coarse a comparison."""
     assert difference(algorithm, {"model.name": "reference.naive:double"}) <= 1e-11
@@ -181,7 +198,7 @@ def test_uniform_shares_and_another_local_optimiser(algorithm):
         (table("fedprox"), table("fedprox", mu=0.9)),
         (table("fedprox"), table("fedavg")),
         (table("fedntd"), table("fedntd", beta=0.9)),
-        (table("fedntd", beta=0.5, tau=2.0), table("fedntd", beta=0.5, tau=1.5)),
+        (table("fedntd", beta=0.5, tau=2.0), table("fedntd", beta=0.5, tau=1.0)),
         (table("fedsam"), table("fedsam", rho=0.12)),
         (table("fedasam"), table("fedasam", rho=0.9)),
         (table("feddyn"), table("feddyn", alpha=0.11)),

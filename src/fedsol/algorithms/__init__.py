@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 from fedsol.algorithms.ablation import FedSOLAblation
 from fedsol.algorithms.base import Algorithm
@@ -59,8 +59,8 @@ def find_algorithm(name: str) -> type[Algorithm]:
     if ":" not in name:
         raise unknown_name("algorithm.name", name, ALGORITHMS)
     found = import_object(name, "algorithm.name")
-    if not (isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)):
-        raise InputError(f"algorithm.name: {name!r} is not a dataclass derived from fedsol.Algorithm")
+    if not (isinstance(found, type) and issubclass(found, Algorithm) and "__dataclass_params__" in vars(found)):
+        raise InputError(f"algorithm.name: {name!r} is not a @dataclass(frozen=True) derived from fedsol.Algorithm")
     return found
 
 
@@ -69,7 +69,7 @@ def make_algorithm(table: Mapping[str, Any]) -> Algorithm:
     settings = dict(table)
     cls = find_algorithm(settings.pop("name", DEFAULT))
     hints = get_type_hints(cls, include_extras=True)
-    fields = {field.name: (hints[field.name], field.default) for field in dataclasses.fields(cls)}
+    fields = {field.name: (hints[field.name], _default(field)) for field in dataclasses.fields(cls)}
     checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]
     try:
         checked = checker(**settings).model_dump()
@@ -78,6 +78,13 @@ def make_algorithm(table: Mapping[str, Any]) -> Algorithm:
         raise input_error(error, "algorithm", {"algorithm": ["name", *fields]}) from error
     except ValueError as error:
         raise InputError(f"algorithm: {error}") from error
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    """A field's default as pydantic wants it."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return ... if field.default_factory is dataclasses.MISSING else Field(default_factory=field.default_factory)
 
 
 def complete_table(table: Any) -> dict[str, Any]:

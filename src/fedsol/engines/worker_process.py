@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedsol.data.types import Dataset
 from fedsol.engines.channel import Channel, Message
+from fedsol.errors import InputError
 from fedsol.experiment import Experiment
 from fedsol.federation import Federation, assemble
 from fedsol.messages import Job, State, Update
@@ -39,6 +40,8 @@ def serve(connection: Connection, experiment: Experiment, dataset: Dataset, part
             continue
         try:
             reply, content = worker.answer(message, tensors)
+        except InputError as error:
+            reply, content = {"kind": "bad input", "message": str(error)}, {}
         except Exception:
             reply, content = {"kind": "error", "traceback": traceback.format_exc()}, {}
         channel.send(reply, content)

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from fedsol.engines.base import Engine
 from fedsol.engines.channel import Channel, Message
 from fedsol.engines.worker_process import serve, unpack_update
-from fedsol.errors import RunError
+from fedsol.errors import InputError, RunError
 from fedsol.evaluation import Tally
 from fedsol.federation import Federation
 from fedsol.files import tensors_to_bytes
@@ -141,6 +141,8 @@ class _Worker:
             message, tensors = self.channel.receive()
         except (EOFError, OSError):
             return None
+        if message["kind"] == "bad input":
+            raise InputError(message["message"])
         if message["kind"] == "error":
             raise RuntimeError(f"a worker failed:\n{message['traceback']}")
         self.task = None

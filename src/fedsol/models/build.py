@@ -184,7 +184,10 @@ class SplitModel:
         self.body_names = tuple(name for name, in_head in trained.items() if not in_head)
         self.buffers = tuple(name for name in self.initial_weights() if name not in trained)
         self.batch_norms = tuple(path for path, m in model.named_modules() if isinstance(m, _BatchNorm))
-        self._vector_norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d) and m.track_running_stats]
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.register_forward_pre_hook(_use_running_statistics_if_alone)
+                module.register_forward_hook(_back_to_training)
         self._entered: list[Tensor] = []
         self._at_head: _AtHead = "pass"
         self._head.register_forward_pre_hook(self._enter_head)
@@ -201,13 +204,13 @@ class SplitModel:
 
     def outputs(self, weights: Mapping[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The features that enter the head, and the logits."""
-        with self._norms_fit_for(inputs), self._holding(weights, self._slots, at_head="note"):
+        with self._holding(weights, self._slots, at_head="note"):
             logits: Tensor = self._model(inputs)
             return self._entered_features(), logits
 
     def features(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """The features that enter the head; only the body runs, and only its weights are needed."""
-        with self._norms_fit_for(inputs), self._holding(weights, self._body_slots, at_head="stop"):
+        with self._holding(weights, self._body_slots, at_head="stop"):
             with suppress(_HeadReachedError):
                 self._model(inputs)
             return self._entered_features()
@@ -217,18 +220,6 @@ class SplitModel:
         with self._holding(weights, self._head_slots, at_head="pass"):
             logits: Tensor = self._head(features)
             return logits
-
-    @contextmanager
-    def _norms_fit_for(self, inputs: Tensor) -> Iterator[None]:
-        """A single example has no variance of its own: batch norms of vectors then use their running statistics."""
-        changed = [norm for norm in self._vector_norms if norm.training] if len(inputs) == 1 else []
-        for norm in changed:
-            norm.eval()
-        try:
-            yield
-        finally:
-            for norm in changed:
-                norm.train()
 
     @contextmanager
     def _holding(self, weights: Mapping[str, Tensor], slots: list[_Slot], at_head: _AtHead) -> Iterator[None]:
@@ -289,6 +280,26 @@ class SplitModel:
                 f"model.head: the output of {self.head!r} is not the model's output; the model must return it"
                 " as it is (no softmax or log_softmax), or model.head name the module whose output it returns"
             )
+
+
+_ALONE = "_fedsol_alone"
+
+
+def _use_running_statistics_if_alone(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """A single value per channel has no variance: such an input is normalised by the running statistics."""
+    if norm.training and inputs[0].numel() == inputs[0].shape[1]:
+        if not norm.track_running_stats:
+            raise InputError(
+                "model.name: a batch norm without running statistics cannot normalise a batch of one example whose "
+                "features are a single value; choose a model with running statistics (resnet18) or larger images"
+            )
+        norm.eval()
+        setattr(norm, _ALONE, True)
+
+
+def _back_to_training(norm: nn.Module, _inputs: object, _output: object) -> None:
+    if norm.__dict__.pop(_ALONE, False):
+        norm.train()
 
 
 def _slots(model: nn.Module, head: nn.Module) -> list[_Slot]:
