@@ -94,6 +94,13 @@ BAD = {
     "no such module": (["--set", "algorithm.name=nomodule:Thing"], ["algorithm.name", "nomodule"]),
     "not an algorithm": (["--set", "algorithm.name=json:JSONDecoder"], ["json:JSONDecoder", "fedsol.Algorithm"]),
     "resume without directory": (["--resume"], ["--resume: needs --out"]),
+    "an algorithm that is no table": (["--set", "algorithm=fedsol"], ["algorithm: 'fedsol'", "table"]),
+    "a pad too wide": (
+        ["--set", "data.augmentation.pad=10", "--set", "data.augmentation.pad_mode=reflect"],
+        ["reflecting pad of 10", "8 x 8"],
+    ),
+    "a test share of a named dataset": (["--set", "data.test_fraction=0.5"], ["data.test_fraction", "'digits'"]),
+    "too few channels": (["--set", "data.name=own.npz"], ["own.npz"]),
 }
 
 
@@ -108,6 +115,28 @@ def test_bad_input_is_one_clear_message(case):
     for part in parts:
         assert part in done.output
     assert not any(Path.cwd().iterdir()), "something was left behind"
+
+
+def test_a_folder_does_not_hide_an_experiment():
+    Path("quickstart").mkdir()
+    assert fedsol("run", *TINY, "quickstart", "--out", "o").exit_code == 0
+
+
+def test_an_output_that_is_a_file_is_bad_input():
+    Path("file").write_text("mine")
+    for command in (("run", *TINY, "--out", "file/run"), ("partition", "--out", "file/partition")):
+        done = fedsol(*command)
+        assert done.exit_code == 2, done.output
+        assert "file" in done.output
+        assert len(done.output.strip().splitlines()) == 1 or "Traceback" not in done.output
+
+
+def test_a_partition_does_not_overwrite_that_of_a_run():
+    assert fedsol("run", *TINY, "--out", "o").exit_code == 0
+    before = Path("o/partition.json").read_bytes()
+    done = fedsol("partition", "--out", "o", "--set", "seed=5")
+    assert done.exit_code == 2
+    assert Path("o/partition.json").read_bytes() == before
 
 
 def test_a_missing_experiment():
@@ -166,6 +195,7 @@ def test_compare_makes_a_table_and_a_picture():
         (["-a", "fedavg,nosuch"], "algorithm.name: 'nosuch'"),
         (["-a", "fedsol:rho=big"], "algorithm.rho: 'big'"),
         (["-a", ","], "at least one"),
+        (["-a", "rho=1"], "must be NAME or NAME:key=value"),
     ],
 )
 def test_compare_refuses_bad_input(arguments, part):
@@ -173,6 +203,19 @@ def test_compare_refuses_bad_input(arguments, part):
     assert done.exit_code == 2, done.output
     assert part in done.output
     assert not Path("cmp").exists()
+
+
+def test_variants_start_from_the_experiments_own_settings():
+    from fedsol.compare import parse_variants
+
+    base = {"name": "fedsol", "perturb": "all"}
+    texts = ["fedavg,fedsol:rho=1.5,strength=fixed,fedprox", "fedsol", "test_training:Nameless"]
+    variants = parse_variants(texts, base)
+    assert [variant.label for variant in variants] == [
+        "fedavg", "fedsol:rho=1.5,strength=fixed", "fedprox", "fedsol", "test_training:Nameless",
+    ]  # fmt: skip
+    assert [variant.table.get("perturb") for variant in variants] == [None, "all", "all", "all", None]
+    assert (variants[1].table["rho"], variants[1].table["strength"]) == (1.5, "fixed")
 
 
 @pytest.mark.parametrize("what", ["algorithms", "datasets", "models", "partitions", "experiments"])

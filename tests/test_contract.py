@@ -130,9 +130,11 @@ def test_states_round_trip_through_serialisation(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.degenerate is not None], ids=lambda case: case.id)
-def test_the_degenerate_case_is_fedavg_bit_for_bit(case):
-    fedavg = fedsol.train(experiment({"name": "fedavg"}))
-    found = fedsol.train(experiment({**case.table, **case.degenerate}))
+@pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
+def test_the_degenerate_case_is_fedavg_bit_for_bit(case, model):
+    changes = {"model__name": model, "model__options": {}}
+    fedavg = fedsol.train(experiment({"name": "fedavg"}, **changes))
+    found = fedsol.train(experiment({**case.table, **case.degenerate}, **changes))
     assert same_tensors(found.weights, fedavg.weights)
 
 

@@ -3,8 +3,10 @@
 import json
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
+from contract_models import uneven_clients
 
 import fedsol
 from fedsol import Callback, Experiment, InputError, RunError
@@ -310,3 +312,123 @@ def test_a_damaged_checkpoint_is_passed_over(tiny, tmp_path, damage, caplog):
         file.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
     assert_same_run(fedsol.train(experiment, out=tmp_path, resume=True), whole)
     assert "this checkpoint is not used" in caplog.text
+
+
+def test_a_run_whose_checkpoints_are_all_gone_is_left_alone(tiny, tmp_path):
+    fedsol.train(tiny, out=tmp_path)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    for folder in (tmp_path / "checkpoints").glob("round-*"):
+        (folder / "server.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match="no checkpoint of them is whole"):
+        fedsol.train(tiny.override({"rounds": 2}), out=tmp_path, resume=True)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_damaged_client_state_makes_the_checkpoint_before_it_the_newest(tiny, tmp_path):
+    experiment = tiny.override({"rounds": 4, "algorithm.name": "scaffold"})
+    whole = fedsol.train(experiment, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment, [StopAfter(3)], tmp_path / "parts")
+    newest = sorted((tmp_path / "parts" / "checkpoints" / "clients").glob("*round-000003*"))[0]
+    newest.write_bytes(newest.read_bytes() + b"x")
+    assert_same_run(fedsol.train(experiment, out=tmp_path / "parts", resume=True), whole)
+
+
+def test_a_row_that_cannot_be_written_ends_the_run_where_it_can_go_on(tiny, tmp_path, monkeypatch):
+    from fedsol.runs import RunDirectory
+
+    experiment = tiny.override({"rounds": 4})
+    whole = fedsol.train(experiment, out=tmp_path / "whole")
+    original = RunDirectory.append_row
+
+    def full_disk(self, row):
+        if row["round"] == 3:
+            raise RunError("metrics.jsonl: cannot be written: No space left on device")
+        original(self, row)
+
+    monkeypatch.setattr(RunDirectory, "append_row", full_disk)
+    with pytest.raises(RunError, match="No space left"):
+        fedsol.train(experiment, out=tmp_path / "parts")
+    monkeypatch.undo()
+    assert_same_run(fedsol.train(experiment, out=tmp_path / "parts", resume=True), whole)
+
+
+def test_a_run_does_not_go_on_with_other_data_or_another_partition(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arrays = uneven_clients()
+    np.savez("mine.npz", **arrays)
+    experiment = tiny.override({"data.name": "mine.npz", "data.partition": {"kind": "own"}, "server.fraction": 1.0})
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment, [StopAfter(1)], "run")
+    np.savez("mine.npz", **{**arrays, "x_train": arrays["x_train"] + 1})
+    with pytest.raises(InputError, match="began with other data"):
+        fedsol.train(experiment, out="run", resume=True)
+    np.savez("mine.npz", **{**arrays, "clients_train": arrays["clients_train"][::-1]})
+    with pytest.raises(InputError, match="began with another partition"):
+        fedsol.train(experiment, out="run", resume=True)
+    np.savez("mine.npz", **arrays)
+    assert len(fedsol.train(experiment, out="run", resume=True).rows) == 2
+
+
+def test_a_new_run_does_not_trip_over_an_old_ones_checkpoints(tiny, tmp_path):
+    fedsol.train(tiny.override({"rounds": 4}), out=tmp_path)
+    (tmp_path / "experiment.toml").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(tiny, [StopAfter(1)], tmp_path)
+    assert len(fedsol.train(tiny, out=tmp_path, resume=True).rows) == 2
+
+
+@dataclass(frozen=True)
+class Nameless(Algorithm):
+    """Forgets a weight."""
+
+    def gradient(self, task, weights, batch, state):
+        gradient, loss = super().gradient(task, weights, batch, state)
+        gradient.pop("head.bias")
+        return gradient, loss
+
+
+@pytest.mark.parametrize("kind", ["local", "workers"])
+def test_a_gradient_without_a_name_is_an_error_that_names_it(tiny, kind):
+    experiment = tiny.model_copy(update={"algorithm": {"name": "test_training:Nameless"}})
+    with pytest.raises(InputError, match=r"missing \['head.bias'\]"):
+        fedsol.train(experiment.override({"engine.kind": kind, "engine.workers": 2}))
+
+
+@dataclass(frozen=True)
+class SeesTraining(Algorithm):
+    """Notes in its payload whether the model was in training mode when the job began."""
+
+    def begin(self, task, broadcast, state):
+        return {"training": torch.tensor(float(task.model._model.training))}
+
+    def finish(self, task, weights, steps, state):
+        return {}, state
+
+
+def test_a_job_always_begins_in_training_mode(tiny):
+    recorder = Recorder()
+    fedsol.train(tiny.model_copy(update={"algorithm": {"name": "test_training:SeesTraining"}}), [recorder])
+    updates = [update for result in recorder.results for update in result.updates]
+    assert {float(update.payload["training"]) for update in updates} == {1.0}
+
+
+class FailingSave(Callback):
+    def __init__(self):
+        self.was_told = False
+
+    def finished(self, run):
+        self.was_told = True
+
+
+def test_callbacks_hear_the_end_even_if_saving_fails(tiny, tmp_path, monkeypatch):
+    from fedsol.checkpoints import Checkpoints
+
+    def full_disk(*arguments):
+        raise RunError("checkpoints: cannot be written: No space left on device")
+
+    monkeypatch.setattr(Checkpoints, "save", full_disk)
+    watcher = FailingSave()
+    with pytest.raises(RunError, match="No space left"):
+        fedsol.train(tiny, [watcher], tmp_path)
+    assert watcher.was_told

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -50,6 +51,7 @@ def guarded(command: Command) -> Command:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C changes nothing
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
 

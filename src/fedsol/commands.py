@@ -50,9 +50,12 @@ def run_experiment(
     try:
         run = train(experiment, [progress(console, label)], out, resume)
     except KeyboardInterrupt:
-        console.print(f"\nSaved in {escape(str(out))}. Go on with: fedsol run {escape(str(out))}", soft_wrap=True)
+        if RunDirectory(out).exists:
+            _say(f"\nSaved in {out}. Go on with: fedsol run {out}")
         raise
     run.plot(out / "curve.png")
+    if rejected := sum(row["rejected"] for row in run.rows):
+        _say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
     _say(
         f"{run.experiment.data.name}, {len(run.rows)} rounds: final accuracy {percent(run.final_accuracy)}, "
         f"best {percent(run.best_accuracy)}"
@@ -70,9 +73,14 @@ def compare_algorithms(
     experiment = read_experiment(name, changes)
     variants = comparison.parse_variants(algorithms, experiment.algorithm)
     seed_list = comparison.parse_seeds(seeds)
-    results = comparison.compare(
-        experiment, variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume
-    )
+    try:
+        results = comparison.compare(
+            experiment, variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume
+        )
+    except KeyboardInterrupt:
+        if out.exists():
+            _say(f"\nSaved in {out}. Go on with the same command, --out {out} and --resume.")
+        raise
     resolved = results[0].runs[0].experiment
     partition = resolved.data.partition
     title = f"{resolved.data.name}, {partition.kind}, {resolved.rounds} rounds"
@@ -100,7 +108,12 @@ def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     clients = [indices.numpy() for indices in partition_of(experiment, dataset)]
     labels = dataset.train.labels.numpy()
     settings = experiment.data.partition
-    out.mkdir(parents=True, exist_ok=True)
+    if RunDirectory(out).exists:
+        raise InputError(f"{out}: holds a run, whose partition.json is its own; choose another directory (--out)")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be used as a directory: {error.strerror}") from error
     manifest = save_manifest(
         out / "partition.json",
         clients,
@@ -149,12 +162,13 @@ def fetch_data(name: str, root: Path) -> None:
     """`fedsol data fetch`."""
     from fedsol.data.fetch import fetch
 
-    fetch(_dataset_name(name), root)
-    _say(f"{name} is complete in {root / name}.")
+    results = fetch(_dataset_name(name), root)
+    _say(f"{name} is complete in {root / name}." if results else f"{name} comes with fedsol and needs no files.")
 
 
 def verify_data(name: str, root: Path) -> None:
     """`fedsol data verify`."""
+    from fedsol.data.datasets import SPECS
     from fedsol.data.fetch import verify
 
     results = verify(_dataset_name(name), root)
@@ -163,7 +177,8 @@ def verify_data(name: str, root: Path) -> None:
     if not results:
         _say(f"{name} comes with fedsol and needs no files.")
     if any(result.status != "ok" for result in results):
-        raise InputError(f"{root / name}: not all files of {name} are there and right; run: fedsol data fetch {name}")
+        remedy = SPECS[name].by_hand or f"run: fedsol data fetch {name} --root {root}"
+        raise InputError(f"{root / name}: not all files of {name} are there and right; {remedy}")
 
 
 def print_rows(what: str, rows: Sequence[dict[str, Any]]) -> None:

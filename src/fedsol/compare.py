@@ -45,23 +45,39 @@ class Result:
 def parse_variants(texts: Sequence[str], base: dict[str, Any]) -> list[Variant]:
     """`fedavg,fedsol` or `fedsol:rho=1.5,perturb=all`, as given to `fedsol compare -a`.
 
-    A bare name that is the experiment's own algorithm keeps the experiment's settings (`base`).
+    A variant of the experiment's own algorithm starts from the experiment's settings (`base`).
     """
-    variants: list[Variant] = []
-    for text in texts:
-        name, colon, settings = text.partition(":")
-        if colon and "=" in settings:
-            table = {"name": name, **dict(parse_override(part) for part in settings.split(","))}
-            variants.append(Variant(text, complete_table(table)))
-        else:
-            for name in filter(None, (part.strip() for part in text.split(","))):
-                variants.append(Variant(name, complete_table(base if name == base["name"] else {"name": name})))
+    variants = [_variant(part, base) for text in texts for part in _split_variants(text)]
     labels = [variant.label for variant in variants]
     if len(set(labels)) < len(labels):
         raise InputError(f"--algorithm: {', '.join(labels)} names one twice")
     if not variants:
         raise InputError("--algorithm: at least one is needed")
     return variants
+
+
+def _split_variants(text: str) -> list[str]:
+    """`a,b:x=1,y=2,c` is `a`, `b:x=1,y=2` and `c`: a part without a name of its own belongs to the one before."""
+    variants: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        is_setting = "=" in part and ":" not in part.partition("=")[0]
+        if is_setting and variants:
+            variants[-1] += f",{part}"
+        else:
+            variants.append(part)
+    return variants
+
+
+def _variant(text: str, base: dict[str, Any]) -> Variant:
+    """A name (which may be `module:Class`), or `name:key=value,…`."""
+    name, colon, settings = text.partition("=")[0].rpartition(":") if "=" in text else (text, "", "")
+    if colon:
+        settings = text[len(name) + 1 :]
+    elif "=" in text:
+        raise InputError(f"--algorithm: {text!r} is not allowed: must be NAME or NAME:key=value,…")
+    table = dict(base) if name == base["name"] else {"name": name}
+    table |= dict(parse_override(part) for part in settings.split(",") if part)
+    return Variant(text, complete_table(table))
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -16,7 +16,14 @@ from fedsol import fields
 from fedsol.errors import InputError
 from fedsol.validation import Table, input_error
 
-KEYS_WITHOUT_EFFECT = {"engine.kind", "engine.workers", "data.root", "data.download", "server.checkpoint_every"}
+KEYS_WITHOUT_EFFECT = {
+    "engine.kind",
+    "engine.workers",
+    "data.root",
+    "data.download",
+    "data.cache",
+    "server.checkpoint_every",
+}
 """Keys that may differ between the two halves of a resumed run: no result depends on them."""
 
 
@@ -67,6 +74,9 @@ class DataSettings(Table):
     test_fraction: Annotated[
         float | None, Field(gt=0, lt=1, description="own data without a test set: share held out for it")
     ] = None
+    cache: Annotated[
+        str | None, Field(description="image folders: where decoded images are kept (default: beside them)")
+    ] = None
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
 
@@ -76,7 +86,7 @@ class ModelSettings(Table):
 
     name: Annotated[
         str | None,
-        Field(description="a model's name or `module:factory` (default: small for digits, else cnn)"),
+        Field(description="a model's name or `module:factory` (default: cnn; small for tiny images, mlp for vectors)"),
     ] = None
     head: Annotated[str | None, Field(description="the classifier layer of an own model (default: found)")] = None
     options: Annotated[dict[str, Any], Field(description="arguments of the model's factory")] = Field(
@@ -126,7 +136,7 @@ class ServerSettings(Table):
 
 
 class EngineSettings(Table):
-    """`[engine]`: where clients are trained. Nothing here changes a result."""
+    """`[engine]`: where clients are trained. Kind and workers change no result; another device rounds differently."""
 
     kind: Annotated[
         Literal["local", "workers"],

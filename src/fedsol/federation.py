@@ -10,6 +10,7 @@ from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.client import ClientData, LocalTraining, on_device, train_client
 from fedsol.data.batches import evaluation_batches
+from fedsol.data.building import check_augmentation
 from fedsol.data.custom import load_custom
 from fedsol.data.datasets import SPECS, load
 from fedsol.data.partition import make_partition
@@ -87,20 +88,37 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
 def load_dataset(settings: DataSettings) -> Dataset:
     """The dataset that `[data]` names, with its overrides applied."""
     if settings.name in SPECS:
-        dataset = load(settings.name, Path(settings.root), settings.download, settings.image_size)
+        dataset = _load_named(settings)
     else:
         dataset = load_custom(
             settings.name,
             layout=settings.layout,
             image_size=settings.image_size,
             test_fraction=settings.test_fraction,
+            cache=settings.cache,
         )
     changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
-    augmentation = replace(dataset.augmentation, **changes)
+    if dataset.train.inputs.dtype != torch.uint8:
+        if changes or settings.channels is not None:
+            raise InputError(
+                f"data.channels, data.augmentation: {settings.name!r} has no images that they could change"
+            )
+        return dataset
+    stored = dataset.train.inputs.shape[1]
     channels = settings.channels if settings.channels is not None else dataset.channels
-    if dataset.train.inputs.dtype == torch.uint8 and dataset.train.inputs.shape[1] > channels:
-        raise InputError(f"data.channels: {channels} is not allowed: the images of {settings.name!r} have colours")
+    if stored > channels:
+        raise InputError(f"data.channels: {channels} is not allowed: the images of {settings.name!r} have {stored}")
+    augmentation = replace(dataset.augmentation, **changes)
+    check_augmentation(augmentation, dataset.train.inputs)
     return replace(dataset, augmentation=augmentation, channels=channels)
+
+
+def _load_named(settings: DataSettings) -> Dataset:
+    for key in ("test_fraction", "layout"):
+        if getattr(settings, key) != DataSettings.model_fields[key].default:
+            raise InputError(f"data.{key}: is for data of your own; {settings.name!r} has its own test set and folders")
+    root = Path(settings.root).expanduser()
+    return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 
 
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:

@@ -13,8 +13,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """While active, SIGINT and SIGTERM raise `KeyboardInterrupt`, but only inside `allowed()` blocks.
 
-    One that arrives elsewhere is kept and raised when the next block begins. Outside the main thread, where Python
-    delivers no signals, it does nothing.
+    One that arrives elsewhere is kept, and raised when the next block begins or at the end. Outside the main thread,
+    where Python delivers no signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -32,6 +32,8 @@ class Interrupts:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if self._pending and error is None:
+            raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedsol.data.batches import Batch
+from fedsol.errors import InputError
 from fedsol.models.build import SplitModel
 from fedsol.randomness import random_state, set_random_state
 from fedsol.weights import Weights, clone
@@ -53,7 +54,10 @@ class Task:
 
     def names(self, where: Where) -> tuple[str, ...]:
         """Names of the parameters of a part of the model."""
-        return {"all": self.model.names, "body": self.model.body_names, "head": self.model.head_names}[where]
+        names = {"all": self.model.names, "body": self.model.body_names, "head": self.model.head_names}[where]
+        if not names:
+            raise InputError(f"algorithm.perturb: {where!r} is not allowed: this model has no parameters there")
+        return names
 
     def at(self, weights: Weights, batch: Batch) -> Point:
         """The model at these weights on this batch; nothing is computed yet."""

@@ -61,7 +61,7 @@ def test_the_cache_can_be_elsewhere(folder, tmp_path) -> None:
     load_custom(str(folder), cache=tmp_path / "cache" / "deep")
     assert not (folder / ".fedsol-cache").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"decoded images cannot be kept there .* name another cache"):
+    with pytest.raises(InputError, match=r"decoded images cannot be kept there .* set data.cache"):
         load_custom(str(folder), cache=tmp_path / "file")
 
 

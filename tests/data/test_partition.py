@@ -276,7 +276,7 @@ def test_owners_become_clients_in_the_order_of_their_ids() -> None:
         (lambda y: partitions.dirichlet(y, 10, rng(), float("inf")), r"data\.partition\.alpha is inf"),
         (
             lambda y: partitions.dirichlet(y, 11, rng(), 1.0),
-            r"data\.partition\.min_size is 10; allowed: 0 to 9",
+            r"data\.partition\.min_size is 10; allowed: 1 to 9",
         ),
         (lambda y: partitions.dirichlet(y, 10, rng(), 1.0, True, -1), r"data\.partition\.min_size is -1"),
         (lambda y: partitions.dirichlet(y, 10, rng(), 1.0, max_draws=0), "max_draws is 0"),

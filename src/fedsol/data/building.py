@@ -150,7 +150,7 @@ def _image_dataset(name: str, train: Split, test: Split, classes: int, shown: Pr
 
 def _check_presentation(dataset: Dataset, source: str) -> None:
     """That mean, std, channels and augmentation fit the images."""
-    stored, height, width = dataset.train.inputs.shape[1:]
+    stored = dataset.train.inputs.shape[1]
     for field, value in (("mean", dataset.mean), ("std", dataset.std)):
         if len(value) not in (1, stored):
             raise InputError(f"{field}: {value} has {len(value)} numbers; {source} has images of {stored} channels")
@@ -158,7 +158,12 @@ def _check_presentation(dataset: Dataset, source: str) -> None:
         raise InputError(f"std: {dataset.std} is not allowed; every number must be above 0")
     if dataset.channels != stored and (stored != 1 or dataset.channels < 1):
         raise InputError(f"channels: {dataset.channels} is not allowed for {source}, whose images have {stored}")
-    settings = dataset.augmentation
+    check_augmentation(dataset.augmentation, dataset.train.inputs)
+
+
+def check_augmentation(settings: Augmentation, images: Tensor) -> None:
+    """That an augmentation fits images of this size."""
+    height, width = images.shape[2:]
     if settings.pad_mode == "reflect" and settings.pad >= min(height, width):
         raise InputError(f"augmentation: a reflecting pad of {settings.pad} is too wide for images {height} x {width}")
     if min(settings.pad, settings.cutout) < 0:

@@ -45,6 +45,8 @@ def download(remote: RemoteFile, dataset: str, path: Path) -> None:
 def _attempt(url: str, checksum: str, path: Path) -> str | None:
     """Try one address; what went wrong, or None."""
     import pooch
+
+    pooch.get_logger().setLevel("WARNING")  # the progress bar says the rest
     from requests.exceptions import RequestException
 
     with download_bar(path.name) as bar:

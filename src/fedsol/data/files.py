@@ -54,7 +54,7 @@ def _obtain(remote: RemoteFile, spec: DatasetSpec, folder: Path, may_download: b
     if not may_download:
         url = addresses(remote, spec.name)[0]
         raise InputError(
-            f"{spec.name}: {path} is missing. Fetch it with 'fedsol data fetch {spec.name}', "
+            f"{spec.name}: {path} is missing. Fetch it with 'fedsol data fetch {spec.name} --root {folder.parent}', "
             f"or download {url} and put it there"
         )
     try:

@@ -172,7 +172,7 @@ def _temporary_beside(path: Path) -> Path:
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".npy", dir=path.parent)
     except OSError as error:
         raise InputError(
-            f"{path.parent}: decoded images cannot be kept there ({error.strerror}); name another cache"
+            f"{path.parent}: decoded images cannot be kept there ({error.strerror}); set data.cache to another folder"
         ) from error
     os.close(handle)
     return Path(name)

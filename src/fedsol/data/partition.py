@@ -119,7 +119,7 @@ def dirichlet(
     if not (math.isfinite(alpha) and alpha > 0):
         raise _refused("alpha", alpha, "a finite number above 0")
     if not 0 <= min_size <= most:
-        raise _refused("min_size", min_size, f"0 to {most}, as {clients} clients share {len(array)} samples")
+        raise _refused("min_size", min_size, f"1 to {most}, as {clients} clients share {len(array)} samples")
     if max_draws < 1:
         raise InputError(f"max_draws is {max_draws}; allowed: 1 or more")
     smallest = max(min_size, 1)
