@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsol.models import MODELS, ModelShape
+from fedsol.models.build import build_model
 from fedsol.models.cnn import CNN
 from fedsol.models.resnet import ResNet18
 from fedsol.models.slvit import LocalitySelfAttention, ShiftedPatches, SLViT, shifted
