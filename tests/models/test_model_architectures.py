@@ -228,9 +228,8 @@ def test_pooling_before_the_activation_is_bitwise_pooling_after_it(name):
     ours = build_model(name, {}, shape, 0)
     theirs = build_model(name, {}, shape, 0)
     layers = list(theirs.body)
-    for i, layer in enumerate(layers):
-        if isinstance(layer, nn.MaxPool2d):
-            layers[i], layers[i + 1] = layers[i + 1], layer
+    for i in [i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d)]:
+        layers[i], layers[i + 1] = layers[i + 1], layers[i]
     images = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     images = images.contiguous(memory_format=torch.channels_last)
     found, expected = ours(images), theirs.head(nn.Sequential(*layers)(images))
