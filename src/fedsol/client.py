@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -139,6 +140,7 @@ def check_optimizer(settings: ClientSettings) -> None:
         raise ValueError(f"client.optimizer: {settings.optimizer!r}{options} is not allowed: {error}") from error
 
 
+@cache
 def _optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     classes = {
         key.lower(): value
@@ -151,9 +153,12 @@ def _optimizer_class(name: str) -> type[torch.optim.Optimizer]:
 
 
 def _optimizer_arguments(settings: ClientSettings, lr: float) -> dict[str, Any]:
+    accepted = inspect.signature(_optimizer_class(settings.optimizer)).parameters
     arguments: dict[str, Any] = {"lr": lr}
-    if "weight_decay" in inspect.signature(_optimizer_class(settings.optimizer)).parameters:
+    if "weight_decay" in accepted:
         arguments["weight_decay"] = settings.weight_decay
     if settings.optimizer.lower() == "sgd":
         arguments["momentum"] = settings.momentum
+    if "fused" in accepted and "foreach" not in settings.optimizer_options:
+        arguments["fused"] = True  # one pass over the weights: half the time of a step on the CPU
     return {**arguments, **settings.optimizer_options}

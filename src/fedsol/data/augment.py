@@ -3,6 +3,8 @@
 Everything is done on whole batches, and everything random comes from the generator that is passed in.
 """
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -75,10 +77,17 @@ def _reflected(positions: Tensor, size: int) -> Tensor:
 
 
 def _normalised(images: Tensor, dataset: Dataset) -> Tensor:
-    std = torch.tensor(dataset.std, dtype=torch.float64)
-    scale = (1 / (255 * std)).float().to(images.device)
-    shift = (-torch.tensor(dataset.mean, dtype=torch.float64) / std).float().to(images.device)
-    return images.float().mul_(scale[:, None, None]).add_(shift[:, None, None])
+    scale, shift = _scale_and_shift(dataset.mean, dataset.std, images.device)
+    return images.float().mul_(scale).add_(shift)
+
+
+@lru_cache
+def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """`(x / 255 - mean) / std` as one multiplication and one addition, by channel."""
+    deviation = torch.tensor(std, dtype=torch.float64)
+    scale = (1 / (255 * deviation)).float()
+    shift = (-torch.tensor(mean, dtype=torch.float64) / deviation).float()
+    return scale[:, None, None].to(device), shift[:, None, None].to(device)
 
 
 def _cut_out(images: Tensor, side: int, choices: Tensor) -> Tensor:

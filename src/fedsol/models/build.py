@@ -188,6 +188,8 @@ class SplitModel:
             if isinstance(module, _BatchNorm):
                 module.register_forward_pre_hook(_use_running_statistics_if_alone)
                 module.register_forward_hook(_back_to_training)
+        self._modules = list(model.modules())
+        self._plain_modes = all(type(module).train is nn.Module.train for module in self._modules)
         self._entered: list[Tensor] = []
         self._at_head: _AtHead = "pass"
         self._head.register_forward_pre_hook(self._enter_head)
@@ -200,7 +202,11 @@ class SplitModel:
 
     def train(self, mode: bool = True) -> None:
         """Training mode, or evaluation mode, for every pass from now on."""
-        self._model.train(mode)
+        if not self._plain_modes:
+            self._model.train(mode)
+        elif self._model.training != mode:
+            for module in self._modules:
+                module.__dict__["training"] = mode  # as nn.Module.train does, without its recursion: it is asked often
 
     def outputs(self, weights: Mapping[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The features that enter the head, and the logits."""

@@ -1,0 +1,81 @@
+"""Question 3: two workers against one; and what in a round is neither forward, backward nor optimiser?"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from common import interleaved, save
+from federations import paper_experiment
+
+from fedsol.algorithms.fedavg import FedAvg
+from fedsol.engines import make_engine
+from fedsol.federation import Federation, build_federation
+from fedsol.messages import Job
+from fedsol.models.build import SplitModel
+from fedsol.sampling import sample_clients
+from fedsol.training import train
+
+REPETITIONS = 5
+
+
+def one_round(federation: Federation, engine: Any) -> None:
+    """The clients of a round, and the evaluation."""
+    weights = federation.initial_weights()
+    clients = sample_clients(federation.experiment, federation.clients, 1)
+    for _ in engine.train([Job(client, 1, weights) for client in clients], lambda _: {}):
+        pass
+    engine.evaluate(weights)
+
+
+class Stopwatch:
+    """Seconds spent inside some functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        return timed
+
+
+def share_beside_the_compute() -> float:
+    """One whole round of `fedsol.train` in this process: what is left when the compute is taken away."""
+    stopwatch = Stopwatch()
+    FedAvg.gradient = stopwatch.around(FedAvg.gradient)  # type: ignore[method-assign]
+    torch.optim.SGD.step = stopwatch.around(torch.optim.SGD.step)  # type: ignore[method-assign]
+    SplitModel.outputs = stopwatch.around(SplitModel.outputs)  # type: ignore[method-assign]
+    run = train(paper_experiment(engine__kind="local"))
+    return 1 - stopwatch.seconds / run.rows[0]["seconds"]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    federation = build_federation(paper_experiment())
+    engines = {
+        "one worker": make_engine(build_federation(paper_experiment(engine__kind="local"))),
+        "two workers": make_engine(build_federation(paper_experiment(engine__workers=2))),
+    }
+    actions = {name: (lambda engine=engine: one_round(federation, engine)) for name, engine in engines.items()}
+    seconds = interleaved(actions, REPETITIONS, warm_up=1)
+    for engine in engines.values():
+        engine.close()
+    save(
+        "round_cost",
+        {
+            "repetitions": REPETITIONS,
+            "seconds": seconds,
+            "speed_up": seconds["one worker"] / seconds["two workers"],
+            "share_beside_compute": share_beside_the_compute(),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
