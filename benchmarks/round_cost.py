@@ -12,7 +12,7 @@ from fedsol.algorithms.fedavg import FedAvg
 from fedsol.engines import make_engine
 from fedsol.federation import Federation, build_federation
 from fedsol.messages import Job
-from fedsol.models.build import SplitModel
+from fedsol.models.split import SplitModel
 from fedsol.sampling import sample_clients
 from fedsol.training import train
 

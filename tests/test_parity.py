@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+import torch
 from test_contract import CASES, experiment
 from test_training import StopAfter, assert_same_run
 
@@ -13,6 +14,7 @@ from fedsol.engines import make_engine
 from fedsol.engines.local import LocalEngine
 from fedsol.engines.workers import WorkersEngine
 from fedsol.federation import Federation, build_federation
+from fedsol.files import same_tensors
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -124,3 +126,13 @@ def test_spawned_workers_give_the_same_result(monkeypatch):
     monkeypatch.setattr(workers, "_context", lambda federation: torch.multiprocessing.get_context("spawn"))
     local = fedsol.train(experiment({"name": "fedsol"}))
     assert_same_run(fedsol.train(experiment({"name": "fedsol"}, engine__kind="workers", engine__workers=2)), local)
+
+
+def test_reduced_precision_is_another_result_and_the_same_on_every_engine():
+    full = fedsol.train(experiment({"name": "fedsol"}))
+    local = fedsol.train(experiment({"name": "fedsol"}, engine__autocast="bfloat16"))
+    assert not same_tensors(local.weights, full.weights)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in local.weights.values())
+    assert all(tensor.dtype == torch.float32 for tensor in local.weights.values())
+    changes = {"engine__autocast": "bfloat16", "engine__kind": "workers", "engine__workers": 2}
+    assert_same_run(fedsol.train(experiment({"name": "fedsol"}, **changes)), local)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsol.data.batches import Batch
-from fedsol.models.build import SplitModel
+from fedsol.models.split import SplitModel
 from fedsol.task import Task, cross_entropy
 from fedsol.weights import Weights, clone, pick
 

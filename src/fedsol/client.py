@@ -14,7 +14,7 @@ from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.experiment import ClientSettings
 from fedsol.messages import Job, State, Update
-from fedsol.models.build import SplitModel
+from fedsol.models.split import SplitModel
 from fedsol.randomness import generator_for, key_for, seeded_torch
 from fedsol.task import Task
 from fedsol.weights import Weights, clone, pick

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from fedsol.data.batches import Batch
-from fedsol.models.build import SplitModel
+from fedsol.models.split import SplitModel
 from fedsol.weights import Weights
 
 

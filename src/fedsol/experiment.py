@@ -144,6 +144,9 @@ class EngineSettings(Table):
     ] = "workers"
     workers: Annotated[int | None, Field(ge=1, description="processes (default: as many as there are cores)")] = None
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$", description="cpu, cuda, mps or auto")] = "cpu"
+    autocast: Annotated[
+        Literal["bfloat16", "float16"] | None, Field(description="reduced precision of passes through the model")
+    ] = None
 
 
 class Experiment(Table):

@@ -19,7 +19,8 @@ from fedsol.errors import InputError
 from fedsol.evaluation import Tally, evaluate
 from fedsol.experiment import DataSettings, Experiment
 from fedsol.messages import Job, Update
-from fedsol.models.build import ModelShape, SplitModel, build_split_model
+from fedsol.models.build import ModelShape, build_split_model
+from fedsol.models.split import SplitModel
 from fedsol.randomness import key_for, numpy_generator_for
 from fedsol.weights import Weights
 
@@ -81,6 +82,7 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
         key_for(experiment.seed, "model"),
         experiment.model.head,
         device,
+        getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
     )
     return Federation(experiment, dataset, partition, model, make_algorithm(experiment.algorithm), device)
 

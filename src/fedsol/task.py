@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
-from fedsol.models.build import SplitModel
+from fedsol.models.split import SplitModel
 from fedsol.randomness import random_state, set_random_state
 from fedsol.weights import Weights, clone
 

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsol.errors import InputError
-from fedsol.models.build import ModelShape, SplitModel, find_head
+from fedsol.models.build import ModelShape, find_head
+from fedsol.models.split import SplitModel
 
 DIGITS = ModelShape((1, 8, 8), 10)
 

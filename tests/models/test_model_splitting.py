@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedsol.models.build import MODELS, ModelShape, SplitModel, build_split_model, find_head
+from fedsol.models.build import MODELS, ModelShape, build_split_model, find_head
+from fedsol.models.split import SplitModel
 
 DIGITS = ModelShape((1, 8, 8), 10)
 Make = Callable[[], SplitModel]

@@ -40,8 +40,8 @@ def batches(
         order = indices[torch.randperm(len(indices), generator=generator)]
         for chosen in torch.split(order, batch_size):
             if len(chosen):
-                inputs = split.inputs[chosen].to(device)
-                yield Batch(augment(inputs, dataset, generator), split.labels[chosen].to(device))
+                inputs = _moved(split.inputs[chosen], device)
+                yield Batch(augment(inputs, dataset, generator), _moved(split.labels[chosen], device))
 
 
 def evaluation_batches(
@@ -57,8 +57,15 @@ def evaluation_batches(
     for start in range(0, count, batch_size):
         stop = min(start + batch_size, count)
         chosen = slice(start, stop) if indices is None else indices[start:stop]
-        inputs = normalise(split.inputs[chosen].to(device), dataset)
-        yield Batch(inputs, split.labels[chosen].to(device))
+        inputs = normalise(_moved(split.inputs[chosen], device), dataset)
+        yield Batch(inputs, _moved(split.labels[chosen], device))
+
+
+def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; to a GPU by way of pinned memory, so that the copy runs beside the computation."""
+    if torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def _require_batch_size(batch_size: int) -> None:

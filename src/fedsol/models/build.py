@@ -3,20 +3,19 @@
 A model is fedsol's own, by name, or any `nn.Module` that a user's `module:factory` returns.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Literal, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedsol.errors import InputError
 from fedsol.imports import import_object
 from fedsol.models import MODELS, ModelShape, ModelSpec
+from fedsol.models.split import SplitModel, evaluating
 from fedsol.validation import unknown_name
 
-__all__ = ["MODELS", "ModelShape", "ModelSpec", "SplitModel", "build_model", "build_split_model", "find_head"]
+__all__ = ["MODELS", "ModelShape", "ModelSpec", "build_model", "build_split_model", "find_head"]
 
 
 def build_model(
@@ -44,11 +43,12 @@ def build_split_model(
     generator: torch.Generator | int,
     head: str | None = None,
     device: torch.device | str = "cpu",
-) -> "SplitModel":
-    """Builds a model, finds its head and makes the functional view of both, on a device."""
+    autocast: torch.dtype | None = None,
+) -> SplitModel:
+    """Builds a model, finds its head and makes the functional view of both, on a device and in a precision."""
     model = build_model(name, options, shape, generator).to(device)
     probe = shape.probe().to(device)
-    return SplitModel(model, find_head(model, head, probe), probe)
+    return SplitModel(model, find_head(model, head, probe), probe, autocast)
 
 
 def _drawn_seed(generator: torch.Generator) -> int:
@@ -68,7 +68,7 @@ def _build_users(reference: str, options: Mapping[str, object], shape: ModelShap
         kind = type(model).__name__
         raise InputError(f"model.name: {reference!r} returned type {kind}; it must return a torch.nn.Module")
     try:
-        with _evaluating(model):
+        with evaluating(model):
             output = model(shape.probe())
     except Exception as error:
         raise _failed(reference, f"on inputs of shape {(2, *shape.input_shape)}", error) from error
@@ -89,17 +89,6 @@ def _check_output(reference: str, output: object, expected: tuple[int, int]) -> 
         )
     if not bool(torch.isfinite(cast(Tensor, output)).all()):
         raise InputError(f"model.name: {reference!r} answers NaN or infinity to standard normal inputs")
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; then training mode, in which every new model is."""
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train()
 
 
 def find_head(model: nn.Module, head: str | None, probe: Tensor) -> str:
@@ -138,186 +127,8 @@ def _run_linear(
 
     hooks = [module.register_forward_hook(remember(path)) for path, module in linear.items()]
     try:
-        with _evaluating(model):
+        with evaluating(model):
             return ran, model(probe)
     finally:
         for hook in hooks:
             hook.remove()
-
-
-_AtHead = Literal["pass", "note", "stop"]
-
-
-class _HeadReachedError(Exception):
-    """Ends a pass through the model where its head begins."""
-
-
-class _Slot(NamedTuple):
-    """One place in a module that holds a tensor of the model's state; a shared tensor has several."""
-
-    name: str
-    table: dict[str, Tensor]
-    key: str
-    tensor: Tensor
-    in_head: bool
-
-
-class SplitModel:
-    """A model as a function of its weights, in two parts: the body, which makes features, and the head.
-
-    Weights are a dict of `names` (what is trained) and `buffers` (the rest of the state: running statistics,
-    and parameters that need no gradient). A pass uses the tensors it is given, and changes buffers in place.
-    Buffers that are not persistent are constants of the module. What modules of the body share has one name.
-    Move the model to its device before. One thread at a time can use it.
-    """
-
-    def __init__(self, model: nn.Module, head: str, probe: Tensor) -> None:
-        self.head = head
-        self._model = model
-        self._head = model.get_submodule(head)
-        self._slots = _slots(model, self._head)
-        self._head_slots = [slot for slot in self._slots if slot.in_head]
-        self._body_slots = [slot for slot in self._slots if not slot.in_head]
-        trained = {slot.name: slot.in_head for slot in self._slots if slot.tensor.requires_grad}
-        self.names = tuple(trained)
-        self.head_names = tuple(name for name, in_head in trained.items() if in_head)
-        self.body_names = tuple(name for name, in_head in trained.items() if not in_head)
-        self.buffers = tuple(name for name in self.initial_weights() if name not in trained)
-        self.batch_norms = tuple(path for path, m in model.named_modules() if isinstance(m, _BatchNorm))
-        for module in model.modules():
-            if isinstance(module, _BatchNorm):
-                module.register_forward_pre_hook(_use_running_statistics_if_alone)
-                module.register_forward_hook(_back_to_training)
-        self._modules = list(model.modules())
-        self._plain_modes = all(type(module).train is nn.Module.train for module in self._modules)
-        self._entered: list[Tensor] = []
-        self._at_head: _AtHead = "pass"
-        self._head.register_forward_pre_hook(self._enter_head)
-        self._check_parts()
-        self._check_split(probe)
-
-    def initial_weights(self) -> dict[str, Tensor]:
-        """Copies of the model's own parameters and buffers."""
-        return {slot.name: slot.tensor.detach().clone() for slot in self._slots}
-
-    def train(self, mode: bool = True) -> None:
-        """Training mode, or evaluation mode, for every pass from now on."""
-        if not self._plain_modes:
-            self._model.train(mode)
-        elif self._model.training != mode:
-            for module in self._modules:
-                module.__dict__["training"] = mode  # as nn.Module.train does, without its recursion: it is asked often
-
-    def outputs(self, weights: Mapping[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The features that enter the head, and the logits."""
-        with self._holding(weights, self._slots, at_head="note"):
-            logits: Tensor = self._model(inputs)
-            return self._entered_features(), logits
-
-    def features(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """The features that enter the head; only the body runs, and only its weights are needed."""
-        with self._holding(weights, self._body_slots, at_head="stop"):
-            with suppress(_HeadReachedError):
-                self._model(inputs)
-            return self._entered_features()
-
-    def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """What the head makes of features; only its weights are needed."""
-        with self._holding(weights, self._head_slots, at_head="pass"):
-            logits: Tensor = self._head(features)
-            return logits
-
-    @contextmanager
-    def _holding(self, weights: Mapping[str, Tensor], slots: list[_Slot], at_head: _AtHead) -> Iterator[None]:
-        """Puts the weights into the module for one pass, and then its own tensors back.
-
-        Exactly what `torch.func.functional_call` does, but the places are looked up once, not in every pass.
-        """
-        self._at_head = at_head
-        try:
-            for name, table, key, _, _ in slots:
-                table[key] = weights[name]
-            yield
-            for name, table, key, _, _ in slots:
-                if table[key] is not weights[name]:  # the module replaced its buffer, not changed it
-                    with torch.no_grad():
-                        weights[name].copy_(table[key])
-        finally:
-            for _, table, key, tensor, _ in slots:
-                table[key] = tensor
-            self._entered.clear()
-            self._at_head = "pass"
-
-    def _enter_head(self, _head: nn.Module, inputs: tuple[object, ...]) -> None:
-        if self._at_head == "pass":
-            return
-        if len(inputs) != 1 or not isinstance(inputs[0], Tensor):
-            raise InputError(f"model.head: {self.head!r} must be called with one tensor")
-        self._entered.append(inputs[0])
-        if self._at_head == "stop":
-            raise _HeadReachedError
-
-    def _entered_features(self) -> Tensor:
-        if len(self._entered) != 1:
-            times = len(self._entered)
-            raise InputError(f"model.head: {self.head!r} must run once in a pass; it ran {times} times")
-        return self._entered[0]
-
-    def _check_parts(self) -> None:
-        """Refuses heads that cannot be trained, or not apart from the body."""
-        if not self.head_names:
-            raise InputError(f"model.head: {self.head!r} has no parameters that can be trained")
-        if shared := {s.name for s in self._head_slots} & {s.name for s in self._body_slots}:
-            raise InputError(
-                f"model.head: {self.head!r} shares {', '.join(sorted(shared))} with the rest of the model;"
-                " body and head must have weights of their own"
-            )
-        if any(isinstance(module, _BatchNorm) for module in self._head.modules()):
-            raise InputError(f"model.head: {self.head!r} holds a batch norm, which must be in the body")
-
-    def _check_split(self, probe: Tensor) -> None:
-        """Refuses a head whose output is not exactly the model's."""
-        weights = self.initial_weights()
-        with _evaluating(self._model):
-            _, expected = self.outputs(weights, probe)
-            found = self.logits(weights, self.features(weights, probe))
-        if not torch.equal(found, expected):
-            raise InputError(
-                f"model.head: the output of {self.head!r} is not the model's output; the model must return it"
-                " as it is (no softmax or log_softmax), or model.head name the module whose output it returns"
-            )
-
-
-_ALONE = "_fedsol_alone"
-
-
-def _use_running_statistics_if_alone(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """A single value per channel has no variance: such an input is normalised by the running statistics."""
-    if norm.training and inputs[0].numel() == inputs[0].shape[1]:
-        if not norm.track_running_stats:
-            raise InputError(
-                "model.name: a batch norm without running statistics cannot normalise a batch of one example whose "
-                "features are a single value; choose a model with running statistics (resnet18) or larger images"
-            )
-        norm.eval()
-        setattr(norm, _ALONE, True)
-
-
-def _back_to_training(norm: nn.Module, _inputs: object, _output: object) -> None:
-    if norm.__dict__.pop(_ALONE, False):
-        norm.train()
-
-
-def _slots(model: nn.Module, head: nn.Module) -> list[_Slot]:
-    """Every place that holds a parameter or persistent buffer, under the tensor's first name."""
-    names: dict[int, str] = {}
-    head_modules = set(head.modules())
-    slots = []
-    for path, module in model.named_modules():
-        for table in (module._parameters, module._buffers):
-            for key, tensor in table.items():
-                if tensor is None or key in module._non_persistent_buffers_set:
-                    continue
-                name = names.setdefault(id(tensor), f"{path}.{key}" if path else key)
-                slots.append(_Slot(name, cast(dict[str, Tensor], table), key, tensor, module in head_modules))
-    return slots
