@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsol.models.build import ModelShape, build_split_model
-from fedsol.models.split import SplitModel, find_head
+from fedsol.models.build import ModelShape, build_split_model, find_head
+from fedsol.models.split import SplitModel
 
 DIGITS = ModelShape((1, 8, 8), 10)
 
