@@ -46,7 +46,8 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/step_cost.py
+	for question in step_cost peak round_cost peers growth; do $(BIN)/python benchmarks/$$question.py || exit 1; done
+	$(BIN)/python benchmarks/report.py
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m fedsol.reference docs/experiment.md

@@ -1,0 +1,119 @@
+"""Makes docs/performance.md out of the recorded results."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from common import RESULTS
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+NOTES = Path(__file__).parent / "notes.md"
+
+
+def main() -> None:
+    results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    sections = [section(results[name]) for name, section in SECTIONS.items() if name in results]
+    text = "\n".join([INTRODUCTION, *sections, NOTES.read_text(encoding="utf-8")])
+    PAGE.write_text(text, encoding="utf-8")
+    print(f"wrote {PAGE}")
+
+
+INTRODUCTION = """# Performance
+
+Made by `make bench` from [benchmarks/results](../benchmarks/results). Every figure is a ratio inside one run: what is
+compared takes turns, and medians are taken, because machines are noisy. Seconds are only there to give an idea.
+"""
+
+
+def made_on(result: dict[str, Any]) -> str:
+    """The line with the machine under every table."""
+    machine = result["machine"]
+    return (
+        f"{machine['date']}, {machine['processor']}, {machine['cores']} cores, Python {machine['python']}, "
+        f"torch {machine['torch']}, fedsol {machine['fedsol']}; `benchmarks/{result['benchmark']}.py`.\n"
+    )
+
+
+def step_cost(result: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {name} | {ratio:.2f} | {result['flops_ratio'][name]:.2f} |" for name, ratio in result["time_ratio"].items()
+    )
+    return f"""## 1. A local step of each method, in steps of FedAvg
+
+The paper's CNN, batches of 50 images of 32 x 32, one thread, median of {result["repetitions"]} interleaved steps. FLOPs as
+torch's own counter counts them ({result["fedavg_gflops"]:.2f} GFLOP for a step of FedAvg).
+
+| method | time / FedAvg | FLOPs / FedAvg |
+|---|---|---|
+{rows}
+
+Augmentation (pad and crop, flip, cutout) takes {100 * result["augmentation_share"]:.1f} % of a step of FedAvg.
+
+{made_on(result)}"""
+
+
+def peak(result: dict[str, Any]) -> str:
+    return f"""## 2. Against the machine's own matrix multiplication
+
+Local training reaches **{100 * result["share_of_peak"]:.0f} %** of it: {result["training_gflops_per_second"]:.0f} of
+{result["peak_gflops_per_second"]:.0f} GFLOP/s ({result["matrix"]} x {result["matrix"]} matrices in float32, one thread). Measured
+on {result["what"]}.
+
+{made_on(result)}"""
+
+
+def round_cost(result: dict[str, Any]) -> str:
+    return f"""## 3. A round
+
+Ten clients of 500 images, five epochs, and the evaluation on 10,000 images.
+
+| | |
+|---|---|
+| two workers over one | **{result["speed_up"]:.2f} ×** |
+| neither forward, backward nor optimiser (data path, aggregation, bookkeeping) | **{100 * result["share_beside_compute"]:.1f} %** |
+
+{made_on(result)}"""
+
+
+def peers(result: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {workload} | {values['seconds_per_round']['fedsol']:.2f} s | "
+        + " | ".join(f"{values['ratios'][peer]:.2f} ×" for peer in ("flower", "pfl"))
+        + " |"
+        for workload, values in result["workloads"].items()
+    )
+    return f"""## 4. The same work in other frameworks
+
+Seconds of a round in steady state (start-up left out), and how many times longer the others take. Each runs in its own
+virtual environment, written as its documentation recommends (`benchmarks/peers/`).
+
+| workload | fedsol | Flower's simulation | pfl |
+|---|---|---|---|
+{rows}
+
+{made_on(result)}"""
+
+
+def growth(result: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {name} | {case['clients']} | {case['seconds_per_round']:.2f} | {case['peak_gib_main']:.2f} | "
+        f"{case['peak_gib_worker']:.2f} |"
+        for name, case in result["cases"].items()
+    )
+    return f"""## 5. Growth
+
+MNIST-like data (60,000 images), one local epoch, two workers. A worker shares the data with the main process, so its
+memory is not on top of it.
+
+| | clients in a round | seconds of a round | peak of the main process, GiB | of a worker, GiB |
+|---|---|---|---|---|
+{rows}
+
+{made_on(result)}"""
+
+
+SECTIONS = {"step_cost": step_cost, "peak": peak, "round_cost": round_cost, "peers": peers, "growth": growth}
+
+
+if __name__ == "__main__":
+    main()
