@@ -34,6 +34,7 @@ from workload import Workload  # noqa: E402  (lies beside the scripts that other
 CACHE = Path("~/.cache/fedsol-benchmarks").expanduser()
 TORCH = "torch==2.13.0"
 ROUNDS = {"cnn": 4, "embedded": 40}
+IMAGES = 50_000
 TEST_SHARE = 5  # one test image for so many training images
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -163,7 +164,7 @@ def run(variant: Variant, workload: Workload, cache: Path) -> dict[str, Any]:
     replace(workload, network=variant.network, threads=variant.threads).write(given)
     command = [str(python_of(variant.framework, cache)), str(HERE / f"run_{variant.framework}.py"), given, output]
     ports = [free_port() for _ in range(variant.processes)]
-    start = time.time()
+    load, start = os.getloadavg()[0], time.time()
     with log.open("w") as file:
         processes = [
             subprocess.Popen(
@@ -175,7 +176,7 @@ def run(variant: Variant, workload: Workload, cache: Path) -> dict[str, Any]:
     if any(codes) or not output.exists():
         raise SystemExit(f"{variant.name}: exit codes {codes}; see {log}")
     record = json.loads(output.read_text(encoding="utf-8"))
-    return {**record, "total": time.time() - start, "before_rounds": record["stamps"][0] - start}
+    return {**record, "total": time.time() - start, "before_rounds": record["stamps"][0] - start, "load": load}
 
 
 def environment(cache: Path, ports: list[int], rank: int) -> dict[str, str]:
@@ -216,21 +217,29 @@ def compare(workload: Workload, variants: list[Variant], repetitions: int, cache
             print(f"turn {turn + 1}: {variant.name}: {np.diff(record['stamps']).round(3).tolist()}", file=sys.stderr)
     summaries = {name: summary(records) for name, records in runs.items()}
     reference = summaries["fedsol"]["seconds_per_round"]
-    ratios = {n: s["seconds_per_round"] / reference for n, s in summaries.items() if n != "fedsol"}
-    best = {
-        framework: min(ratio for name, ratio in ratios.items() if name.startswith(framework))
-        for framework in ("flower", "pfl")
+    ratios = {
+        variant: round(summaries[variant.name]["seconds_per_round"] / reference, 2)
+        for variant in variants
+        if variant.framework != "fedsol"
     }
+    hidden = ("data", "partition", "network", "threads")
     return {
-        "settings": {
-            key: value for key, value in vars(workload).items() if key not in ("data", "partition", "network")
-        },
+        "settings": {key: value for key, value in vars(workload).items() if key not in hidden},
         "local_steps_per_round": runs["fedsol"][0]["steps"][0],
         "evaluation": "the global model on all test images after every round, by the server",
-        "peer_seconds_over_fedsol_seconds": {name: round(ratio, 2) for name, ratio in ratios.items()},
-        "best_of_each_peer": {name: round(ratio, 2) for name, ratio in best.items()},
+        "peer_seconds_over_fedsol_seconds": {variant.name: ratio for variant, ratio in ratios.items()},
+        "best_of_each_peer": best_of_each(ratios),
         "runs": summaries,
     }
+
+
+def best_of_each(ratios: Mapping[Variant, float]) -> dict[str, float]:
+    """The smallest ratio of each peer, by network: of the ways to use the cores, its fastest counts."""
+    best: dict[str, float] = {}
+    for variant, ratio in ratios.items():
+        name = f"{variant.framework} ({variant.network})"
+        best[name] = min(ratio, best.get(name, ratio))
+    return best
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -242,18 +251,21 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_of_whole_run": [round(record["total"], 2) for record in records],
         "seconds_before_first_round": [round(record["before_rounds"], 2) for record in records],
         "seconds_of_all_rounds": [[round(seconds, 5) for seconds in one_run] for one_run in rounds],
+        "load_average_at_start": [round(record["load"], 2) for record in records],
         "final_accuracy": [round(record["accuracies"][-1], 4) for record in records],
         "versions": records[0]["versions"],
     }
 
 
 def main() -> None:
-    """Runs the comparison; what was measured earlier of the other workload is kept."""
+    """Runs the comparison; the other workload, if measured before on the same machine and day, is kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=sorted(ROUNDS), help="default: both")
     parser.add_argument("--rounds", type=int, help=f"rounds of a run, at least 2 (default: {ROUNDS})")
     parser.add_argument("--repetitions", type=int, default=2, help="runs of each framework (default: 2)")
-    parser.add_argument("--images", type=int, default=50_000, help="training images of the CNN (fewer for a trial)")
+    parser.add_argument(
+        "--images", type=int, default=IMAGES, help="training images of the CNN (fewer: a trial, not saved)"
+    )
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"environments and data (default: {CACHE})")
     options = parser.parse_args()
     if options.rounds is not None and options.rounds < 2:
@@ -263,13 +275,18 @@ def main() -> None:
     for name in [options.workload] if options.workload else ["embedded", "cnn"]:
         workload = make_workload(name, cache, options.rounds or ROUNDS[name], options.images)
         results[name] = compare(workload, variants_of(name), options.repetitions, cache)
-    common.save("peers", {**earlier(), **results})
+    if options.images == IMAGES:
+        common.save("peers", {**earlier(), **results})
+    else:
+        print(json.dumps(results, indent=2))
 
 
 def earlier() -> dict[str, Any]:
-    """The workloads that the results hold already."""
+    """The workloads that the results hold already, if they were made with what is here now."""
     path = common.RESULTS / "peers.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if content.get("machine") != common.machine():
+        return {}
     return {name: content[name] for name in ROUNDS if name in content}
 
 

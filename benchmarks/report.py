@@ -40,8 +40,8 @@ def step_cost(result: dict[str, Any]) -> str:
     )
     return f"""## 1. A local step of each method, in steps of FedAvg
 
-The paper's CNN, batches of 50 images of 32 x 32, one thread, median of {result["repetitions"]} interleaved steps. FLOPs as
-torch's own counter counts them ({result["fedavg_gflops"]:.2f} GFLOP for a step of FedAvg).
+The paper's CNN, batches of 50 images of 32 x 32, one thread, median of {result["repetitions"]} interleaved steps.
+FLOPs as torch's own counter counts them ({result["fedavg_gflops"]:.2f} GFLOP for a step of FedAvg).
 
 | method | time / FedAvg | FLOPs / FedAvg |
 |---|---|---|
@@ -56,13 +56,14 @@ def peak(result: dict[str, Any]) -> str:
     return f"""## 2. Against the machine's own matrix multiplication
 
 Local training reaches **{100 * result["share_of_peak"]:.0f} %** of it: {result["training_gflops_per_second"]:.0f} of
-{result["peak_gflops_per_second"]:.0f} GFLOP/s ({result["matrix"]} x {result["matrix"]} matrices in float32, one thread). Measured
-on {result["what"]}.
+{result["peak_gflops_per_second"]:.0f} GFLOP/s ({result["matrix"]} x {result["matrix"]} matrices in float32, one
+thread). Measured on {result["what"]}.
 
 {made_on(result)}"""
 
 
 def round_cost(result: dict[str, Any]) -> str:
+    beside = f"{100 * result['share_beside_compute']:.1f} %"
     return f"""## 3. A round
 
 Ten clients of 500 images, five epochs, and the evaluation on 10,000 images.
@@ -70,7 +71,7 @@ Ten clients of 500 images, five epochs, and the evaluation on 10,000 images.
 | | |
 |---|---|
 | two workers over one | **{result["speed_up"]:.2f} ×** |
-| neither forward, backward nor optimiser (data path, aggregation, bookkeeping) | **{100 * result["share_beside_compute"]:.1f} %** |
+| neither forward, backward nor optimiser (data path, aggregation, bookkeeping) | **{beside}** |
 
 {made_on(result)}"""
 

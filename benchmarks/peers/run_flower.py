@@ -3,7 +3,7 @@
 import os
 import sys
 
-# Before Flower is imported: its workers (other processes) find the app and the workload through these.
+
 import flower_app
 from flwr.simulation import run_simulation
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fedsol.files import (
     tensors_to_bytes,
     write_atomically,
 )
-from fedsol.messages import ServerState
+from fedsol.messages import ServerState, Update, pack_update, unpack_update
 from fedsol.weights import prefixed, without_prefix
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ class Checkpoint:
 
     round: int
     server: ServerState
+    late: list[Update]
+    """Updates that arrive in the next round."""
     clients: dict[int, SavedState]
 
 
@@ -44,7 +47,7 @@ class Checkpoints:
         self.folder = folder
         self.client_folder = folder / "clients"
 
-    def save(self, round_number: int, server: ServerState, states: ClientStates) -> None:
+    def save(self, round_number: int, server: ServerState, late: Sequence[Update], states: ClientStates) -> None:
         """Writes a checkpoint beside the older ones, makes it visible by one rename, then drops the oldest."""
         target = self.folder / f"round-{round_number:06d}"
         temporary = self.folder / f".round-{round_number:06d}.tmp"
@@ -60,11 +63,19 @@ class Checkpoints:
                 }
             )
             write_atomically(temporary / "server.safetensors", content)
+            packed = [pack_update(update) for update in late]
+            late_contents = [tensors_to_bytes(tensors) for _, tensors in packed]
+            for number, late_content in enumerate(late_contents):
+                write_atomically(temporary / f"late-{number}.safetensors", late_content)
             description = {
                 "round": round_number,
                 "clients": server.clients,
                 "parameters": server.parameters,
                 "server_sha256": sha256(content),
+                "late": [
+                    {"values": values, "sha256": sha256(late_content)}
+                    for (values, _), late_content in zip(packed, late_contents, strict=True)
+                ],
                 "client_states": {str(client): asdict(saved) for client, saved in clients.items()},
             }
             write_atomically(temporary / "checkpoint.json", _with_checksum(json.dumps(description, indent=1)))
@@ -107,7 +118,11 @@ class Checkpoints:
             state=without_prefix("state", tensors),
             optimizer=without_prefix("optimizer", tensors),
         )
-        return Checkpoint(description["round"], server, clients)
+        late = [
+            unpack_update(entry["values"], read_tensors(folder / f"late-{number}.safetensors", entry["sha256"]))
+            for number, entry in enumerate(description["late"])
+        ]
+        return Checkpoint(description["round"], server, late, clients)
 
     def _drop_old(self, round_number: int, states: ClientStates) -> None:
         """Keeps the newest checkpoints up to this round: one of a later round is a damaged one that was passed over."""
@@ -136,6 +151,6 @@ def _read_description(path: Path) -> dict[str, Any]:
     if sha256(text.encode()) != checksum:
         raise RunError(f"{path}: its content is not what was saved (checksum differs)")
     description = dict(json.loads(text))
-    if missing := {"round", "clients", "parameters", "server_sha256", "client_states"} - description.keys():
+    if missing := {"round", "clients", "parameters", "server_sha256", "late", "client_states"} - description.keys():
         raise RunError(f"{path}: lacks {', '.join(sorted(missing))}")
     return description

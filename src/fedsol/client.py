@@ -42,15 +42,7 @@ def train_client(
     job: Job, algorithm: Algorithm, model: SplitModel, data: ClientData, training: LocalTraining
 ) -> Update:
     """Trains the job's weights on the client's data with the algorithm's gradient; touches none of its inputs."""
-    weights = {name: tensor.to(training.device) for name, tensor in job.weights.items()}
-    task = Task(
-        model=model,
-        anchor=pick(weights, model.names),
-        anchor_buffers=pick(weights, model.buffers),
-        buffers=clone(pick(weights, model.buffers)),
-        lr=training.lr,
-        momentum=training.settings.momentum,
-    )
+    task = make_task(model, on_device(job.weights, training.device), training.lr, training.settings.momentum)
     local = clone(task.anchor)
     model.train(True)
     with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
@@ -68,6 +60,12 @@ def train_client(
     )
 
 
+def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float) -> Task:
+    """The task of a client that received these weights."""
+    buffers = pick(weights, model.buffers)
+    return Task(model, pick(weights, model.names), buffers, clone(buffers), lr, momentum)
+
+
 def _run_batches(
     job: Job,
     algorithm: Algorithm,
@@ -82,6 +80,8 @@ def _run_batches(
     optimizer = make_optimizer(settings, list(local.values()), training.lr)
     generator = generator_for(training.seed, "client", job.round, job.client)
     total = torch.zeros((), device=training.device)
+    all_steps = settings.epochs * -(-len(data.indices) // settings.batch_size)
+    last_step = max(1, round(job.work * all_steps))
     steps = 0
     for batch in batches(
         data.dataset.train,
@@ -102,6 +102,8 @@ def _run_batches(
         optimizer.step()
         total += loss
         steps += 1
+        if steps == last_step:
+            break
     for tensor in local.values():
         tensor.grad = None
     return float(total) / max(steps, 1), steps

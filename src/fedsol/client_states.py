@@ -65,7 +65,9 @@ class ClientStates:
     def stage(self, client: int, round_number: int, state: State) -> None:
         """Takes the state that came with a client's update; it counts from `commit` on. Empty states need no place."""
         if state:
-            self._remember(Key(client, round_number), state)
+            key = Key(client, round_number)
+            self._on_disk.pop(key, None)
+            self._remember(key, state)
 
     def commit(self, round_number: int) -> None:
         """The round is over: its staged states are the current ones, those before them are forgotten."""
@@ -105,7 +107,7 @@ class ClientStates:
 
     def _remember(self, key: Key, state: State) -> None:
         """Keeps a state in memory and moves those used longest ago to the disk until the rest fits the budget."""
-        self._bytes += size_in_bytes(state)
+        self._bytes += size_in_bytes(state) - size_in_bytes(self._in_memory.get(key, {}))
         self._in_memory[key] = state
         while self._bytes > self._budget and len(self._in_memory) > 1:
             oldest = next(iter(self._in_memory))

@@ -120,6 +120,14 @@ class ServerSettings(Table):
         Literal["exponential", "cosine"], Field(description="`lr_decay` per round, or a cosine from lr to 0")
     ] = "exponential"
     lr_decay: Annotated[float, Field(gt=0, le=1, description="factor on the learning rate after each round")] = 0.99
+    aggregation: Annotated[
+        Literal["mean", "median", "trimmed-mean"],
+        Field(description="how updates are combined; the last two bear some that are wrong, whatever their sizes"),
+    ] = "mean"
+    trim: Annotated[float, Field(ge=0, lt=0.5, description="trimmed-mean: share cut off at either end")] = 0.1
+    max_update_norm: Annotated[
+        float | None, Field(gt=0, description="longest change of the weights that an update may bring; cut to it")
+    ] = None
     optimizer: Annotated[
         Literal["average", "momentum", "adam", "yogi"],
         Field(description="what is done with a round's average: taken as it is, or FedAvgM, FedAdam, FedYogi"),
@@ -133,6 +141,20 @@ class ServerSettings(Table):
     evaluate_every: Annotated[int, Field(ge=1, description="rounds between global evaluations")] = 1
     evaluate_batch: Annotated[int, Field(ge=1, description="batch size of evaluations")] = 50
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 1
+
+
+class FaultSettings(Table):
+    """`[faults]`: an unreliable federation, simulated. Each is a probability for each sampled client and round."""
+
+    dropout: Annotated[float, Field(ge=0, le=1, description="that it never answers")] = 0.0
+    stragglers: Annotated[float, Field(ge=0, le=1, description="that it does only a share of its local steps")] = 0.0
+    straggler_work: Annotated[float, Field(gt=0, le=1, description="that share")] = 0.5
+    late: Annotated[float, Field(ge=0, le=1, description="that its update arrives one round late")] = 0.0
+    corrupted: Annotated[float, Field(ge=0, le=1, description="that its update is damaged")] = 0.0
+    corruption: Annotated[
+        Literal["nan", "noise", "flip"], Field(description="how: not finite, random noise added, or its sign turned")
+    ] = "nan"
+    corruption_scale: Annotated[float, Field(gt=0, description="size of the noise; length of the turned change")] = 1.0
 
 
 class EngineSettings(Table):
@@ -164,6 +186,7 @@ class Experiment(Table):
     ]
     client: ClientSettings = ClientSettings()
     server: ServerSettings = ServerSettings()
+    faults: FaultSettings = FaultSettings()
     engine: EngineSettings = EngineSettings()
 
     def __init__(self, **tables: Any) -> None:
@@ -185,6 +208,12 @@ class Experiment(Table):
         from fedsol.client import check_optimizer
 
         check_optimizer(self.client)
+        robust = self.server.aggregation != "mean"
+        if robust and not find_algorithm(self.algorithm["name"]).averages_plainly():
+            raise ValueError(
+                f"server.aggregation: {self.server.aggregation!r} is not allowed with {self.algorithm['name']}: its "
+                "server side is more than an average of weights; allowed: 'mean'"
+            )
         if find_algorithm(self.algorithm["name"]).needs_sgd and self.client.optimizer.lower() != "sgd":
             raise ValueError(
                 f"client.optimizer: {self.client.optimizer!r} is not allowed with {self.algorithm['name']}: "
@@ -265,6 +294,7 @@ TABLES: dict[str, type[Table]] = {
     "model": ModelSettings,
     "client": ClientSettings,
     "server": ServerSettings,
+    "faults": FaultSettings,
     "engine": EngineSettings,
 }
 """Every table of the experiment file but `[algorithm]`, whose keys are the algorithm's own."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
-from fedsol.client import ClientData, LocalTraining, on_device, train_client
+from fedsol.client import ClientData, LocalTraining, make_task, on_device, train_client
 from fedsol.data.batches import evaluation_batches
 from fedsol.data.building import check_augmentation
 from fedsol.data.custom import load_custom
@@ -22,6 +22,7 @@ from fedsol.messages import Job, Update
 from fedsol.models.build import ModelShape, build_split_model
 from fedsol.models.split import SplitModel
 from fedsol.randomness import key_for, numpy_generator_for
+from fedsol.task import Task
 from fedsol.weights import Weights
 
 OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
@@ -55,6 +56,12 @@ class Federation:
         training = LocalTraining(experiment.client, experiment.seed, experiment.learning_rate(job.round), self.device)
         data = ClientData(self.dataset, self.partition[job.client])
         return train_client(job, self.algorithm, self.model, data, training)
+
+    def task_for(self, weights: Weights) -> Task:
+        """The task of a client that receives these weights in the first round."""
+        experiment = self.experiment
+        received = on_device(weights, self.device)
+        return make_task(self.model, received, experiment.learning_rate(1), experiment.client.momentum)
 
     def evaluate(self, weights: Weights, indices: Tensor | None = None) -> Tally:
         """Counts the answers of a model on the test set, or on some of it."""

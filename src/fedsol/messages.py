@@ -1,10 +1,12 @@
 """What crosses a process or a network: frozen, made of tensors and plain values only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
-from fedsol.weights import Weights
+from fedsol.weights import Weights, prefixed, without_prefix
 
 State = dict[str, Tensor]
 
@@ -21,6 +23,8 @@ class Job:
     """What the algorithm's server side sends to every client beside the weights."""
     state: State = field(default_factory=dict)
     """The client's own state after its last job (the initial one before its first)."""
+    work: float = 1.0
+    """The share of its local steps that the client is to do."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,28 @@ class ServerState:
     """The algorithm's."""
     optimizer: State = field(default_factory=dict)
     """The server optimiser's, if there is one."""
+
+
+_PARTS = ("weights", "state", "payload")
+
+
+def pack_update(update: Update) -> tuple[dict[str, Any], State]:
+    """An update as plain values and named tensors, fit for JSON and safetensors."""
+    values = {"client": update.client, "examples": update.examples, "steps": update.steps, "metrics": update.metrics}
+    tensors: State = {}
+    for part in _PARTS:
+        tensors |= prefixed(part, getattr(update, part))
+    return values, tensors
+
+
+def unpack_update(values: Mapping[str, Any], tensors: State) -> Update:
+    """The update that was packed."""
+    return Update(
+        client=values["client"],
+        examples=values["examples"],
+        steps=values["steps"],
+        metrics=dict(values["metrics"]),
+        weights=without_prefix("weights", tensors),
+        state=without_prefix("state", tensors),
+        payload=without_prefix("payload", tensors),
+    )

@@ -3,25 +3,26 @@
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from fedsol.checks import reason_to_reject
+from fedsol.aggregation import aggregate
 from fedsol.client_states import ClientStates
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.evaluation import Tally
 from fedsol.experiment import Experiment
+from fedsol.faults import plan
 from fedsol.federation import Federation, build_federation
+from fedsol.inbox import Inbox, expected_answers, late_by_client
 from fedsol.interrupts import Interrupts
 from fedsol.messages import Job, ServerState, Update
 from fedsol.randomness import one_torch_thread
 from fedsol.runs import Row, Run, RunDirectory
 from fedsol.sampling import sample_clients
-from fedsol.server_optimizer import apply_server_optimizer
 from fedsol.weights import pick, size_in_bytes
 
 log = logging.getLogger(__name__)
@@ -38,15 +39,6 @@ class RoundResult:
     """The accepted updates, by client id."""
     evaluation: Tally | None
     row: Row
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What a round sent over the network, or would have."""
-
-    updates: int
-    bytes_up: int
-    bytes_down: int
 
 
 class Callback:
@@ -108,6 +100,8 @@ class _Loop:
             lambda: algorithm.init_client(parameters, buffers),
             directory.checkpoints.client_folder if directory else None,
         )
+        self.expected = expected_answers(federation, self.server, algorithm.init_client(parameters, buffers))
+        self.late: list[Update] = []
         self.rows: list[Row] = []
         self.saved_round = 0
         self.interrupts = Interrupts()
@@ -151,6 +145,7 @@ class _Loop:
         checkpoint = self.directory.checkpoints.newest(len(rows))
         if checkpoint is not None:
             self.server = checkpoint.server
+            self.late = checkpoint.late
             self.states.restore(checkpoint.clients)
             self.saved_round = checkpoint.round
         elif len(rows) >= self.federation.experiment.server.checkpoint_every:
@@ -168,50 +163,44 @@ class _Loop:
         with self.interrupts.allowed():
             clients = sample_clients(self.federation.experiment, self.federation.clients, round_number)
             self._tell("round_started", round_number, clients)
-            received, accepted = self._train(engine, round_number, clients)
-            after = self._aggregate(before, accepted) if accepted else before
+            inbox, bytes_down = self._train(engine, round_number, clients)
+            accepted = inbox.accepted()
+            after = self._aggregate(before, accepted)
             evaluation = self._evaluate(engine, after, round_number)
-        row = self._row(round_number, clients, received, accepted, evaluation, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        row = make_row(clients, inbox, accepted, bytes_down, evaluation, seconds)
         if self.directory:
             self.directory.append_row(row)
         self.server = after
+        self.late = late_by_client(inbox.late)
         self.states.commit(round_number)
         self.rows.append(row)
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, row))
 
-    def _train(self, engine: Engine, round_number: int, clients: Sequence[int]) -> tuple[Traffic, list[Update]]:
-        """What crossed the network, and the updates that are fit to be aggregated, by client id, with their shares.
-
-        States go to the store as they come in, so that a round needs no more memory than its weights and payloads.
-        """
+    def _train(self, engine: Engine, round_number: int, clients: Sequence[int]) -> tuple[Inbox, int]:
+        """The round's updates, and the bytes that were sent for them."""
+        experiment = self.federation.experiment
+        faults = plan(experiment.faults, experiment.seed, round_number, clients)
+        inbox = Inbox(self.federation, self.server, self.states, round_number, faults, self.expected)
+        for update in self.late:
+            inbox.take_late(update)
         broadcast = self.federation.algorithm.broadcast(self.server)
-        jobs = [Job(client, round_number, self.server.weights, broadcast) for client in clients]
-        down = sum(size_in_bytes(job.weights) + size_in_bytes(job.broadcast) for job in jobs)
-        received = up = 0
-        fit = []
+        jobs = [
+            Job(client, round_number, self.server.weights, broadcast, work=faults[client].work)
+            for client in clients
+            if not faults[client].dropped
+        ]
         for update in engine.train(jobs, self.states.get):
-            received += 1
-            up += size_in_bytes(update.weights) + size_in_bytes(update.payload)
+            inbox.take(update)
             self._tell("client_finished", update)
-            reason = reason_to_reject(update, self.server.weights)
-            if reason is None:
-                self.states.stage(update.client, round_number, update.state)
-                fit.append(replace(update, state={}))
-            else:
-                log.warning("round %d: the update of client %d is rejected: it %s", round_number, update.client, reason)
-        fit.sort(key=lambda update: update.client)
-        return Traffic(received, up, down), self._with_shares(fit)
-
-    def _with_shares(self, updates: Sequence[Update]) -> list[Update]:
-        uniform = self.federation.experiment.server.weighting == "uniform"
-        sizes = [1 if uniform else update.examples for update in updates]
-        return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
+        return inbox, len(clients) * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
 
     def _aggregate(self, before: ServerState, updates: Sequence[Update]) -> ServerState:
-        after = self.federation.algorithm.aggregate(before, updates)
-        return apply_server_optimizer(self.federation.experiment.server, before, after)
+        if not updates:
+            return before
+        return aggregate(self.federation.experiment.server, self.federation.algorithm, before, updates)
 
     def _evaluate(self, engine: Engine, server: ServerState, round_number: int) -> Tally | None:
         experiment = self.federation.experiment
@@ -225,35 +214,42 @@ class _Loop:
             )
         return tally
 
-    def _row(
-        self,
-        round_number: int,
-        clients: Sequence[int],
-        traffic: Traffic,
-        accepted: Sequence[Update],
-        evaluation: Tally | None,
-        seconds: float,
-    ) -> Row:
-        return {
-            "round": round_number,
-            "test_accuracy": evaluation.accuracy if evaluation else None,
-            "test_loss": evaluation.loss if evaluation else None,
-            "train_loss": sum(u.share * u.metrics["train_loss"] for u in accepted) if accepted else None,
-            "clients": len(accepted),
-            "examples": sum(update.examples for update in accepted),
-            "seconds": round(seconds, 3),
-            "bytes_up": traffic.bytes_up,
-            "bytes_down": traffic.bytes_down,
-            "rejected": traffic.updates - len(accepted),
-            "client_ids": list(clients),
-            "class_accuracy": evaluation.class_accuracy if evaluation else None,
-        }
-
     def _save_checkpoint(self) -> None:
         if self.directory and len(self.rows) > self.saved_round:
-            self.directory.checkpoints.save(len(self.rows), self.server, self.states)
+            self.directory.checkpoints.save(len(self.rows), self.server, self.late, self.states)
             self.saved_round = len(self.rows)
 
     def _tell(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:
             getattr(callback, event)(*arguments)
+
+
+def make_row(
+    clients: Sequence[int],
+    inbox: Inbox,
+    accepted: Sequence[Update],
+    bytes_down: int,
+    evaluation: Tally | None,
+    seconds: float,
+) -> Row:
+    """The row of a finished round in metrics.jsonl."""
+    faults, counts = inbox.faults.values(), inbox.counts
+    return {
+        "round": inbox.round,
+        "test_accuracy": evaluation.accuracy if evaluation else None,
+        "test_loss": evaluation.loss if evaluation else None,
+        "train_loss": sum(u.share * u.metrics["train_loss"] for u in accepted) if accepted else None,
+        "clients": len(accepted),
+        "examples": sum(update.examples for update in accepted),
+        "seconds": round(seconds, 3),
+        "bytes_up": counts.bytes_up,
+        "bytes_down": bytes_down,
+        "rejected": counts.rejected,
+        "clipped": counts.clipped,
+        "dropped": sum(fault.dropped for fault in faults),
+        "stragglers": sum(fault.work < 1 and not fault.dropped for fault in faults),
+        "late": counts.late,
+        "corrupted": counts.corrupted,
+        "client_ids": list(clients),
+        "class_accuracy": evaluation.class_accuracy if evaluation else None,
+    }

@@ -24,6 +24,11 @@ class Algorithm:
     needs_sgd: ClassVar[bool] = False
     """Whether the method's own formulas hold for SGD with momentum only."""
 
+    @classmethod
+    def averages_plainly(cls) -> bool:
+        """Whether the server's part is the average of the weights and nothing else."""
+        return cls.aggregate is Algorithm.aggregate
+
     def init_server(self, parameters: Weights) -> State:
         """The server's own state before the first round, from the initial global parameters."""
         return {}

@@ -16,10 +16,8 @@ from fedsol.engines.channel import Channel, Message
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment
 from fedsol.federation import Federation, assemble
-from fedsol.messages import Job, State, Update
-from fedsol.weights import Weights, prefixed, without_prefix
-
-PARTS = ("weights", "state", "payload")
+from fedsol.messages import Job, State, pack_update
+from fedsol.weights import Weights, without_prefix
 
 
 def serve(connection: Connection, experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> None:
@@ -63,28 +61,13 @@ class Worker:
     def answer(self, message: Message, tensors: State) -> tuple[Message, State]:
         """What came of a task."""
         if message["kind"] == "train":
-            job = Job(message["client"], message["round"], self._weights, self._broadcast, tensors)
-            return pack_update(self._federation.train(job))
+            job = Job(message["client"], message["round"], self._weights, self._broadcast, tensors, message["work"])
+            values, content = pack_update(self._federation.train(job))
+            return {"kind": "update", **values}, content
         if message["kind"] == "evaluate":
             indices = torch.arange(message["start"], message["stop"])
             return {"kind": "tally", **asdict(self._federation.evaluate(self._weights, indices))}, {}
         raise ValueError(f"a worker knows nothing of {message['kind']!r}")
-
-
-def pack_update(update: Update) -> tuple[Message, State]:
-    """An update as a message."""
-    values = {"client": update.client, "examples": update.examples, "steps": update.steps, "metrics": update.metrics}
-    tensors: State = {}
-    for part in PARTS:
-        tensors |= prefixed(part, getattr(update, part))
-    return {"kind": "update", **values}, tensors
-
-
-def unpack_update(message: Message, tensors: State) -> Update:
-    """The update in a message."""
-    values: Message = {key: value for key, value in message.items() if key != "kind"}
-    parts: Message = {part: without_prefix(part, tensors) for part in PARTS}
-    return Update(**values, **parts)
 
 
 def _live_no_longer_than_the_parent() -> None:

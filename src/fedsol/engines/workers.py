@@ -10,12 +10,12 @@ from multiprocessing.process import BaseProcess
 
 from fedsol.engines.base import Engine
 from fedsol.engines.channel import Channel, Message
-from fedsol.engines.worker_process import serve, unpack_update
+from fedsol.engines.worker_process import serve
 from fedsol.errors import InputError, RunError
 from fedsol.evaluation import Tally
 from fedsol.federation import Federation
 from fedsol.files import tensors_to_bytes
-from fedsol.messages import Job, State, Update
+from fedsol.messages import Job, State, Update, unpack_update
 from fedsol.weights import Weights, prefixed
 
 ATTEMPTS = 3
@@ -38,9 +38,10 @@ class WorkersEngine(Engine):
             return
         self._begin_round(jobs[0].weights, jobs[0].broadcast)
         sizes = {job.client: len(self._federation.partition[job.client]) for job in jobs}
-        longest_first = sorted(jobs, key=lambda job: -sizes[job.client])
+        longest_first = sorted(jobs, key=lambda job: -sizes[job.client] * job.work)
         tasks = [
-            _Task({"kind": "train", "client": job.client, "round": job.round}, job.client) for job in longest_first
+            _Task({"kind": "train", "client": job.client, "round": job.round, "work": job.work}, job.client)
+            for job in longest_first
         ]
         for message, tensors in self._run(tasks, lambda task: state_of(task.client)):
             yield unpack_update(message, tensors)

@@ -1,0 +1,63 @@
+"""From a round's updates to new global weights: clipping, aggregation (the method's or a robust one), the optimiser."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedsol.algorithms.base import Algorithm
+from fedsol.experiment import ServerSettings
+from fedsol.messages import ServerState, Update
+from fedsol.server_optimizer import apply_server_optimizer
+from fedsol.weights import Weights, add, norm, pick, subtract
+
+
+def aggregate(
+    settings: ServerSettings, algorithm: Algorithm, before: ServerState, updates: Sequence[Update]
+) -> ServerState:
+    """The server after a round."""
+    if settings.aggregation == "mean":
+        after = algorithm.aggregate(before, updates)
+    else:
+        after = replace(before, weights=robust_average(settings, [update.weights for update in updates]))
+    return apply_server_optimizer(settings, before, after)
+
+
+def robust_average(settings: ServerSettings, weights: Sequence[Weights]) -> Weights:
+    """Coordinate by coordinate, whatever the clients' sizes: the median, or the mean without the extremes.
+
+    Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, definitions 1 and 2. Counters are copied.
+    """
+    combine = _median if settings.aggregation == "median" else _trimmed_mean(settings.trim)
+    return {
+        name: combine(torch.stack([one[name] for one in weights])) if tensor.is_floating_point() else tensor.clone()
+        for name, tensor in weights[0].items()
+    }
+
+
+def _median(values: Tensor) -> Tensor:
+    """The mean of the two in the middle if their number is even."""
+    ordered = values.sort(dim=0).values
+    count = len(values)
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+
+def _trimmed_mean(trim: float) -> Callable[[Tensor], Tensor]:
+    def combine(values: Tensor) -> Tensor:
+        cut = int(trim * len(values))
+        return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
+
+    return combine
+
+
+def clipped(update: Update, server: ServerState, longest: float | None) -> tuple[Update, bool]:
+    """The update with its change of the parameters shortened to a norm of at most `longest`, and whether it was."""
+    if longest is None:
+        return update, False
+    anchor = pick(server.weights, server.parameters)
+    change = subtract(pick(update.weights, server.parameters), anchor)
+    length = float(norm(change))
+    if length <= longest:
+        return update, False
+    return replace(update, weights={**update.weights, **add(anchor, change, longest / length)}), True

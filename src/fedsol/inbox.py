@@ -1,0 +1,104 @@
+"""Inbox: takes in the updates of one round."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fedsol.aggregation import clipped
+from fedsol.checks import reason_to_reject
+from fedsol.client_states import ClientStates
+from fedsol.experiment import Experiment
+from fedsol.faults import Fault, corrupt
+from fedsol.federation import Federation
+from fedsol.messages import ServerState, State, Update
+from fedsol.randomness import generator_for
+from fedsol.weights import size_in_bytes
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Counts:
+    """What happened in a round, beside its results."""
+
+    updates: int = 0
+    rejected: int = 0
+    clipped: int = 0
+    late: int = 0
+    corrupted: int = 0
+    bytes_up: int = 0
+
+
+@dataclass
+class Inbox:
+    """Updates come in in any order; those that are fit are given out by client id, with their shares.
+
+    States go to the store as they come, so that a round needs no more memory than its weights and payloads.
+    """
+
+    federation: Federation
+    server: ServerState
+    states: ClientStates
+    round: int
+    faults: Mapping[int, Fault]
+    expected: tuple[State, State]
+    """What payloads and states look like."""
+    counts: Counts = field(default_factory=Counts)
+    late: list[Update] = field(default_factory=list)
+    """Updates of this round that arrive in the next one."""
+    _fit: list[tuple[int, int, Update]] = field(default_factory=list)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment that the round belongs to."""
+        return self.federation.experiment
+
+    def take(self, update: Update) -> None:
+        """Takes in an update of this round."""
+        self.counts.updates += 1
+        self.counts.bytes_up += size_in_bytes(update.weights) + size_in_bytes(update.payload)
+        fault = self.faults[update.client]
+        if fault.corrupted:
+            self.counts.corrupted += 1
+            generator = generator_for(self.experiment.seed, "corruption", self.round, update.client)
+            update = corrupt(update, self.server.weights, self.experiment.faults, generator)
+        if fault.late:
+            self.late.append(update)
+        else:
+            self._check(update, age=0)
+
+    def take_late(self, update: Update) -> None:
+        """Takes in an update of the round before."""
+        self.counts.late += 1
+        self._check(update, age=1)
+
+    def accepted(self) -> list[Update]:
+        """The updates that are fit to be aggregated. Of two of one client, the older comes first."""
+        updates = [update for _, _, update in sorted(self._fit, key=lambda entry: entry[:2])]
+        uniform = self.experiment.server.weighting == "uniform"
+        sizes = [1 if uniform else update.examples for update in updates]
+        return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
+
+    def _check(self, update: Update, age: int) -> None:
+        reason = reason_to_reject(update, self.server, *self.expected)
+        if reason is not None:
+            self.counts.rejected += 1
+            log.warning("round %d: the update of client %d is rejected: it %s", self.round, update.client, reason)
+            return
+        update, was_clipped = clipped(update, self.server, self.experiment.server.max_update_norm)
+        self.counts.clipped += was_clipped
+        self.states.stage(update.client, self.round, update.state)
+        self._fit.append((update.client, -age, replace(update, state={})))
+
+
+def expected_answers(federation: Federation, server: ServerState, state: State) -> tuple[State, State]:
+    """Payload and state as this algorithm's clients send them: what `finish` makes of a job that did nothing."""
+    task = federation.task_for(server.weights)
+    view = federation.algorithm.begin(task, federation.algorithm.broadcast(server), state)
+    new_state, payload = federation.algorithm.finish(task, dict(task.anchor), 1, view)
+    return payload, new_state
+
+
+def late_by_client(updates: Sequence[Update]) -> list[Update]:
+    """Late updates in an order that does not depend on how they came in."""
+    return sorted(updates, key=lambda update: update.client)
