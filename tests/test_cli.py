@@ -191,7 +191,10 @@ def test_compare_makes_a_table_and_a_picture():
     [
         (["--seeds", "0,zero"], "--seeds: '0,zero'"),
         (["--seeds", "1,1"], "--seeds: '1,1'"),
-        (["-a", "fedavg,fedavg"], "names one twice"),
+        (["-a", "fedavg,fedavg"], "fedavg and fedavg are the same"),
+        (["-a", "fedsol:rho=1,fedsol:rho=1.0"], "are the same"),
+        (["-a", "fedsol:rho"], "must be NAME or NAME:key=value"),
+        (["-a", "fedavg,scaffold", "--set", "client.optimizer=adam"], "is not allowed with scaffold"),
         (["-a", "fedavg,nosuch"], "algorithm.name: 'nosuch'"),
         (["-a", "fedsol:rho=big"], "algorithm.rho: 'big'"),
         (["-a", ","], "at least one"),
@@ -206,16 +209,36 @@ def test_compare_refuses_bad_input(arguments, part):
 
 
 def test_variants_start_from_the_experiments_own_settings():
-    from fedsol.compare import parse_variants
+    from fedsol import Experiment
+    from fedsol.variants import parse_variants
 
-    base = {"name": "fedsol", "perturb": "all"}
-    texts = ["fedavg,fedsol:rho=1.5,strength=fixed,fedprox", "fedsol", "test_training:Nameless"]
+    base = Experiment(algorithm={"name": "fedsol", "perturb": "all"})
+    texts = [
+        "fedavg,fedsol:rho=1.5,strength=fixed,fedprox",
+        "fedsol",
+        "test_training:Nameless",
+        "fedadam:server.trim=0.2",
+    ]
     variants = parse_variants(texts, base)
     assert [variant.label for variant in variants] == [
         "fedavg", "fedsol:rho=1.5,strength=fixed", "fedprox", "fedsol", "test_training:Nameless",
+        "fedadam:server.trim=0.2",
     ]  # fmt: skip
-    assert [variant.table.get("perturb") for variant in variants] == [None, "all", "all", "all", None]
-    assert (variants[1].table["rho"], variants[1].table["strength"]) == (1.5, "fixed")
+    tables = [variant.experiment.algorithm for variant in variants]
+    assert [table.get("perturb") for table in tables] == [None, "all", "all", "all", None, None]
+    assert (tables[1]["rho"], tables[1]["strength"]) == (1.5, "fixed")
+    server = variants[-1].experiment.server
+    assert (tables[-1]["name"], server.optimizer, server.trim) == ("fedavg", "adam", 0.2)
+
+
+def test_a_variant_that_fails_does_not_keep_the_others_from_being_made():
+    done = fedsol("compare", "-a", "test_training:Exploding,fedavg", *TINY, "--seeds", "0", "--out", "cmp")
+    assert done.exit_code == 1
+    assert "failed" in done.output
+    assert "not finite" in done.output
+    rows = json.loads(Path("cmp/comparison.json").read_text())
+    assert rows[0]["final_accuracy"] is None
+    assert rows[1]["final_accuracy"]["mean"] > 0
 
 
 @pytest.mark.parametrize("what", ["algorithms", "datasets", "models", "partitions", "experiments"])

@@ -102,3 +102,16 @@ def test_empty_states_take_no_place(tmp_path):
     states.commit(1)
     assert states.save() == {}
     assert not (tmp_path / "clients").exists()
+
+
+@pytest.mark.parametrize("budget", [0, 10**9])
+def test_files_of_superseded_states_do_not_pile_up(tmp_path, budget):
+    states = ClientStates(initial, tmp_path, budget)
+    for round_number in range(1, 21):
+        put(states, round_number, dict.fromkeys(range(round_number % 3, 9, 3), round_number))
+    assert len(list(tmp_path.glob("*"))) <= 9
+    saved = states.save()
+    put(states, 21, dict.fromkeys(range(9), 50))
+    again = ClientStates(initial, tmp_path, budget)
+    again.restore(saved)  # the checkpoint's files are still there
+    assert all(same_tensors(again.get(client), state(saved[client].round)) for client in range(9))

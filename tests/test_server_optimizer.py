@@ -37,13 +37,17 @@ def test_momentum():
 def test_adam():
     # beta1 = 0.5, beta2 = 0.75, epsilon = 0.1: m = 1, v = 0.75 * 0.01 + 0.25 * 4 = 1.0075, step m / (sqrt v + 0.1).
     # Then m = 0.5 + 0.5 = 1, v = 0.75 * 1.0075 + 0.25 = 1.005625.
-    settings = ServerSettings(optimizer="adam", optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1)
+    settings = ServerSettings(
+        optimizer="adam", optimizer_lr=1.0, optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1
+    )
     first = 10 + 1 / (1.0075**0.5 + 0.1)
     assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([first, first + 1 / (1.005625**0.5 + 0.1)])
 
 
 def test_yogi():
     # v = 0.01 - 0.25 * 4 * sign(0.01 - 4) = 1.01; then 1.01 - 0.25 * 1 * sign(1.01 - 1) = 0.76.
-    settings = ServerSettings(optimizer="yogi", optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1)
+    settings = ServerSettings(
+        optimizer="yogi", optimizer_lr=1.0, optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1
+    )
     first = 10 + 1 / (1.01**0.5 + 0.1)
     assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([first, first + 1 / (0.76**0.5 + 0.1)])

@@ -3,7 +3,6 @@
 import os
 import sys
 
-
 import flower_app
 from flwr.simulation import run_simulation
 

@@ -51,6 +51,7 @@ class ClientStates:
         self._bytes = 0
         self._on_disk: dict[Key, str] = {}
         self._current: dict[int, int] = {}
+        self._in_checkpoint: set[Key] = set()
 
     def get(self, client: int) -> State:
         """The client's state; the initial one if it never had another."""
@@ -71,17 +72,21 @@ class ClientStates:
 
     def commit(self, round_number: int) -> None:
         """The round is over: its staged states are the current ones, those before them are forgotten."""
-        staged = [key for key in (*self._in_memory, *self._on_disk) if key.round == round_number]
-        for key in staged:
-            self._current[key.client] = round_number
-        for key in [key for key in self._in_memory if self._current.get(key.client) != key.round]:
+        for key in {*self._in_memory, *self._on_disk}:
+            if key.round == round_number:
+                self._current[key.client] = round_number
+        for key in [key for key in self._in_memory if not self._is_current(key)]:
             self._forget(key)
+        for key in [key for key in self._on_disk if not self._is_current(key) and key not in self._in_checkpoint]:
+            (self._folder / key.file).unlink(missing_ok=True)
+            del self._on_disk[key]
 
     def save(self) -> dict[int, SavedState]:
         """Writes what is not on disk yet; returns where every client's current state is."""
         current = {client: Key(client, round_number) for client, round_number in self._current.items()}
         for key in current.values():
             self._write(key)
+        self._in_checkpoint |= set(current.values())
         return {client: SavedState(key.round, self._on_disk[key]) for client, key in sorted(current.items())}
 
     def restore(self, saved: Mapping[int, SavedState]) -> None:
@@ -90,20 +95,28 @@ class ClientStates:
         self._bytes = 0
         self._on_disk = {Key(client, state.round): state.sha256 for client, state in saved.items()}
         self._current = {client: state.round for client, state in saved.items()}
+        self._in_checkpoint = set(self._on_disk)
 
     def remove_files_except(self, kept: Iterable[Key]) -> None:
-        """Deletes the files of states that are neither current nor among those to be kept."""
-        current = {Key(client, round_number) for client, round_number in self._current.items()}
-        wanted = {key.file for key in current.union(kept)}
+        """Deletes the files of states that are neither current nor among those that kept checkpoints refer to."""
+        self._in_checkpoint = set(kept)
+        self._on_disk = {
+            key: checksum
+            for key, checksum in self._on_disk.items()
+            if self._is_current(key) or key in self._in_checkpoint
+        }
+        wanted = {key.file for key in self._in_checkpoint.union(self._on_disk)}
         for path in self._folder.glob("*.safetensors"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
-        self._on_disk = {key: checksum for key, checksum in self._on_disk.items() if key.file in wanted}
 
     def close(self) -> None:
         """Removes the temporary folder, if there is one."""
         if self._temporary:
             self._temporary.cleanup()
+
+    def _is_current(self, key: Key) -> bool:
+        return self._current.get(key.client) == key.round
 
     def _remember(self, key: Key, state: State) -> None:
         """Keeps a state in memory and moves those used longest ago to the disk until the rest fits the budget."""

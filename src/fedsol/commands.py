@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedsol import listing
-from fedsol.errors import InputError
+from fedsol.errors import InputError, RunError
 from fedsol.experiment import Experiment, apply_overrides, parse_override
 from fedsol.progress import percent, progress
 from fedsol.runs import RunDirectory
@@ -68,32 +68,42 @@ def compare_algorithms(
 ) -> None:
     """`fedsol compare`."""
     from fedsol import compare as comparison
+    from fedsol.variants import parse_seeds, parse_variants
 
     _show_warnings()
-    experiment = read_experiment(name, changes)
-    variants = comparison.parse_variants(algorithms, experiment.algorithm)
-    seed_list = comparison.parse_seeds(seeds)
+    variants = parse_variants(algorithms, read_experiment(name, changes))
+    seed_list = parse_seeds(seeds)
     try:
         results = comparison.compare(
-            experiment, variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume
+            variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume
         )
     except KeyboardInterrupt:
         if out.exists():
             _say(f"\nSaved in {out}. Go on with the same command, --out {out} and --resume.")
         raise
-    resolved = results[0].runs[0].experiment
-    partition = resolved.data.partition
-    title = f"{resolved.data.name}, {partition.kind}, {resolved.rounds} rounds"
-    comparison.draw(results, out / "curves.png", title)
-    _say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
+    finished = [run for result in results for run in result.runs]
+    if finished:
+        resolved = finished[0].experiment
+        title = f"{resolved.data.name}, {resolved.data.partition.kind}, {resolved.rounds} rounds"
+        comparison.draw(results, out / "curves.png", title)
+        _say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
+        console.print(comparison_table(comparison.as_rows(results, seed_list)))
+        _say(f"Curves: {out / 'curves.png'}   Table: {out / 'comparison.json'}   Runs: {out}")
+    if failures := [failure for result in results for failure in result.failures]:
+        raise RunError("\n".join(failures))
+
+
+def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """The table of a comparison for people."""
     table = Table()
-    for column in ("algorithm", "final", "best", "seconds"):
-        table.add_column(column, justify="left" if column == "algorithm" else "right")
-    for row in comparison.as_rows(results, seed_list):
-        final, best = row["final_accuracy"], row["best_accuracy"]
-        table.add_row(escape(row["label"]), _spread(final), _spread(best), f"{row['seconds']:.1f}")
-    console.print(table)
-    _say(f"Curves: {out / 'curves.png'}   Table: {out / 'comparison.json'}   Runs: {out}")
+    table.add_column("algorithm", overflow="fold")
+    for column in ("final", "best", "seconds"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        failed = f" ({len(row['failures'])} failed)" if row["failures"] else ""
+        spreads = [_spread(row[key]) for key in ("final_accuracy", "best_accuracy")]
+        table.add_row(escape(row["label"] + failed), *spreads, f"{row['seconds']:.1f}")
+    return table
 
 
 def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
@@ -183,7 +193,10 @@ def verify_data(name: str, root: Path) -> None:
 
 def print_rows(what: str, rows: Sequence[dict[str, Any]]) -> None:
     """`fedsol list` for people."""
-    table = Table(title=what, title_justify="left", show_lines=what == "algorithms")
+    if what == "algorithms":
+        _print_algorithms(rows)
+        return
+    table = Table(title=what, title_justify="left")
     for column in rows[0]:
         table.add_column(column, overflow="fold")
     for row in rows:
@@ -191,9 +204,32 @@ def print_rows(what: str, rows: Sequence[dict[str, Any]]) -> None:
     console.print(table)
 
 
+def _print_algorithms(rows: Sequence[dict[str, Any]]) -> None:
+    """One line each, then the settings with their defaults; what several share is explained once."""
+    seen: dict[str, str] = {}
+    for row in rows:
+        console.print(f"[bold]{escape(row['name'])}[/bold]  {escape(row['description'])}", highlight=False)
+        settings = "  ".join(f"{item['name']} = {_toml(item['default'])}" for item in row["settings"])
+        if settings:
+            console.print(f"    {escape(settings)}", style="dim", highlight=False)
+        for item in row["settings"]:
+            seen.setdefault(f"{item['name']}: {item['help']}", f"{item['name']} ({item['allowed']}): {item['help']}")
+    console.print("\nSettings", style="bold")
+    for text in sorted(seen.values()):
+        console.print(f"  {escape(text)}", highlight=False)
+    console.print(
+        "\nFedAvgM, FedAdam and FedYogi are server optimisers that combine with every one of them: "
+        "--set server.optimizer=momentum, adam or yogi (in a comparison also: -a fedavgm,fedadam,fedyogi).\n"
+        "Yours: --set algorithm.name=module:Class",
+        highlight=False,
+    )
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return "\n".join(f"{item['name']} = {item['default']} ({item['allowed']}): {item['help']}" for item in value)
     if isinstance(value, dict):
         return "\n".join(f"{key}: {text}" for key, text in value.items())
     return "" if value is None else str(value)
@@ -208,8 +244,8 @@ def _dataset_name(name: str) -> str:
     return name
 
 
-def _spread(value: dict[str, float]) -> str:
-    return f"{100 * value['mean']:.2f} ± {100 * value['std']:.2f} %"
+def _spread(value: dict[str, float] | None) -> str:
+    return "failed" if value is None else f"{100 * value['mean']:.2f} ± {100 * value['std']:.2f} %"
 
 
 def _say(text: str) -> None:

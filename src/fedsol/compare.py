@@ -1,95 +1,36 @@
-"""Several algorithms on the same experiment, over several seeds: one table and one picture."""
+"""Several algorithms on the same data, over several seeds: one table and one picture."""
 
 import json
-import re
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsol.algorithms import complete_table
-from fedsol.errors import InputError
-from fedsol.experiment import Experiment, parse_override
+from fedsol.errors import InputError, RunError
 from fedsol.files import write_atomically
 from fedsol.runs import Run, RunDirectory
 from fedsol.training import Callback, train
-
-
-@dataclass(frozen=True)
-class Variant:
-    """An algorithm with some of its settings, under the name it has in the table."""
-
-    label: str
-    table: dict[str, Any]
-
-    @property
-    def folder(self) -> str:
-        """The label as a folder's name."""
-        return re.sub(r"[^\w.=-]+", "_", self.label)
+from fedsol.variants import Variant
 
 
 @dataclass(frozen=True)
 class Result:
-    """The runs of one variant, one per seed."""
+    """What came of one variant: a run per seed, and why some failed."""
 
     variant: Variant
-    runs: list[Run]
+    runs: list[Run] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
-    def spread(self, value: Callable[[Run], float | None]) -> tuple[float, float]:
-        """Mean and sample standard deviation over the seeds (0 for a single seed)."""
+    def spread(self, value: Callable[[Run], float | None]) -> dict[str, float] | None:
+        """Mean and sample standard deviation over the seeds (0 for a single one); None if no run was finished."""
         values = [found for run in self.runs if (found := value(run)) is not None]
-        return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def parse_variants(texts: Sequence[str], base: dict[str, Any]) -> list[Variant]:
-    """`fedavg,fedsol` or `fedsol:rho=1.5,perturb=all`, as given to `fedsol compare -a`.
-
-    A variant of the experiment's own algorithm starts from the experiment's settings (`base`).
-    """
-    variants = [_variant(part, base) for text in texts for part in _split_variants(text)]
-    labels = [variant.label for variant in variants]
-    if len(set(labels)) < len(labels):
-        raise InputError(f"--algorithm: {', '.join(labels)} names one twice")
-    if not variants:
-        raise InputError("--algorithm: at least one is needed")
-    return variants
-
-
-def _split_variants(text: str) -> list[str]:
-    """`a,b:x=1,y=2,c` is `a`, `b:x=1,y=2` and `c`: a part without a name of its own belongs to the one before."""
-    variants: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        is_setting = "=" in part and ":" not in part.partition("=")[0]
-        if is_setting and variants:
-            variants[-1] += f",{part}"
-        else:
-            variants.append(part)
-    return variants
-
-
-def _variant(text: str, base: dict[str, Any]) -> Variant:
-    """A name (which may be `module:Class`), or `name:key=value,…`."""
-    name, colon, settings = text.partition("=")[0].rpartition(":") if "=" in text else (text, "", "")
-    if colon:
-        settings = text[len(name) + 1 :]
-    elif "=" in text:
-        raise InputError(f"--algorithm: {text!r} is not allowed: must be NAME or NAME:key=value,…")
-    table = dict(base) if name == base["name"] else {"name": name}
-    table |= dict(parse_override(part) for part in settings.split(",") if part)
-    return Variant(text, complete_table(table))
-
-
-def parse_seeds(text: str) -> list[int]:
-    """`0,1,2`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise InputError(f"--seeds: {text!r} is not allowed: must be different whole numbers such as 0,1,2")
-    return [int(part) for part in parts]
+        if not values:
+            return None
+        return {"mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
 def compare(
-    experiment: Experiment,
     variants: Sequence[Variant],
     seeds: Sequence[int],
     out: Path,
@@ -98,39 +39,37 @@ def compare(
 ) -> list[Result]:
     """Runs every variant with every seed below `out`; `watch` gives the callbacks of a run by its label.
 
-    The runs of one seed share the partition, the initial weights and the sampled clients.
+    The runs of one seed share the partition, the initial weights and the sampled clients. A run that fails (because it
+    diverges, say) does not keep the others from being made.
     """
-    cells = [(variant, seed, out / variant.folder / f"seed-{seed}") for variant in variants for seed in seeds]
+    results = [Result(variant) for variant in variants]
+    cells = [(result, seed, _folder(out, result.variant, seed)) for result in results for seed in seeds]
     if not resume and (taken := [path for _, _, path in cells if RunDirectory(path).exists]):
         raise InputError(f"{taken[0]}: holds a run already; resume (--resume) or choose another directory (--out)")
-    runs: dict[str, list[Run]] = {variant.label: [] for variant in variants}
-    for variant, seed, path in cells:
-        cell = experiment.model_copy(update={"seed": seed, "algorithm": variant.table})
-        runs[variant.label].append(train(cell, watch(f"{variant.label} seed {seed}"), path, resume))
-    results = [Result(variant, runs[variant.label]) for variant in variants]
+    for result, seed, path in cells:
+        label = f"{result.variant.label} seed {seed}"
+        try:
+            result.runs.append(train(result.variant.experiment.override({"seed": seed}), watch(label), path, resume))
+        except RunError as error:
+            result.failures.append(f"{label}: {error}")
     write_atomically(out / "comparison.json", json.dumps(as_rows(results, seeds), indent=2) + "\n")
     return results
 
 
 def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, Any]]:
     """The table of a comparison as plain values."""
-    rows = []
-    for result in results:
-        final, best = (
-            result.spread(lambda run: run.final_accuracy),
-            result.spread(lambda run: run.best_accuracy),
-        )
-        rows.append(
-            {
-                "label": result.variant.label,
-                "algorithm": result.variant.table,
-                "seeds": list(seeds),
-                "final_accuracy": {"mean": final[0], "std": final[1]},
-                "best_accuracy": {"mean": best[0], "std": best[1]},
-                "seconds": sum(row["seconds"] for run in result.runs for row in run.rows),
-            }
-        )
-    return rows
+    return [
+        {
+            "label": result.variant.label,
+            "algorithm": result.variant.experiment.algorithm,
+            "seeds": list(seeds),
+            "final_accuracy": result.spread(lambda run: run.final_accuracy),
+            "best_accuracy": result.spread(lambda run: run.best_accuracy),
+            "seconds": sum(row["seconds"] for run in result.runs for row in run.rows),
+            "failures": result.failures,
+        }
+        for result in results
+    ]
 
 
 def draw(results: Sequence[Result], path: Path, title: str) -> None:
@@ -144,5 +83,10 @@ def draw(results: Sequence[Result], path: Path, title: str) -> None:
             [[row["test_accuracy"] for row in run.rows] for run in result.runs],
         )
         for result in results
+        if result.runs
     ]
     draw_curves(curves, path, title=title)
+
+
+def _folder(out: Path, variant: Variant, seed: int) -> Path:
+    return out / variant.folder / f"seed-{seed}"

@@ -132,9 +132,9 @@ class ServerSettings(Table):
         Literal["average", "momentum", "adam", "yogi"],
         Field(description="what is done with a round's average: taken as it is, or FedAvgM, FedAdam, FedYogi"),
     ] = "average"
-    optimizer_lr: Annotated[float, Field(gt=0, description="step of the server optimiser (0.01 suits adam, yogi)")] = (
-        1.0
-    )
+    optimizer_lr: Annotated[
+        float | None, Field(gt=0, description="step of the server optimiser (default: 1 for momentum, else 0.01)")
+    ] = None
     optimizer_momentum: Annotated[float, Field(ge=0, lt=1, description="its momentum, or beta 1")] = 0.9
     optimizer_beta2: Annotated[float, Field(ge=0, lt=1, description="beta 2 of adam and yogi")] = 0.99
     optimizer_epsilon: Annotated[float, Field(gt=0, description="adaptivity of adam and yogi")] = 1e-3
@@ -214,11 +214,16 @@ class Experiment(Table):
                 f"server.aggregation: {self.server.aggregation!r} is not allowed with {self.algorithm['name']}: its "
                 "server side is more than an average of weights; allowed: 'mean'"
             )
-        if find_algorithm(self.algorithm["name"]).needs_sgd and self.client.optimizer.lower() != "sgd":
-            raise ValueError(
-                f"client.optimizer: {self.client.optimizer!r} is not allowed with {self.algorithm['name']}: "
-                "its formulas hold for 'sgd' only"
+        if find_algorithm(self.algorithm["name"]).needs_sgd:
+            name, options = (
+                self.client.optimizer,
+                {"nesterov", "dampening", "maximize"} & {*self.client.optimizer_options},
             )
+            if name.lower() != "sgd" or options:
+                raise ValueError(
+                    f"client.optimizer: {name!r}{f' with {min(options)}' if options else ''} is not allowed with "
+                    f"{self.algorithm['name']}: its formulas hold for plain 'sgd' with momentum only"
+                )
         return self
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,13 +45,18 @@ def sha256(content: bytes) -> str:
 
 
 def tensors_to_bytes(tensors: State) -> bytes:
-    """Named tensors in the safetensors format."""
-    return save_tensors({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+    """Named tensors in the safetensors format, which sorts them: their order is kept beside them."""
+    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return save_tensors(contiguous, {"order": json.dumps(list(tensors))})
 
 
 def tensors_from_bytes(content: bytes) -> State:
-    """Named tensors out of the safetensors format, each in memory of its own (and so aligned as torch does it)."""
-    return {name: tensor.clone() for name, tensor in load_tensors(content).items()}
+    """The tensors in the order they had, each in memory of its own (and so aligned as torch does it)."""
+    tensors = load_tensors(content)
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    order = json.loads(header.get("__metadata__", {}).get("order", "[]"))
+    return {name: tensors[name].clone() for name in (order if len(order) == len(tensors) else tensors)}
 
 
 def check_file(path: Path, checksum: str) -> None:

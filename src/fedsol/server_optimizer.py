@@ -19,6 +19,7 @@ def apply_server_optimizer(settings: ServerSettings, before: ServerState, after:
     """
     if settings.optimizer == "average":
         return after
+    lr = settings.optimizer_lr or (1.0 if settings.optimizer == "momentum" else 0.01)
     first, second = without_prefix(FIRST, before.optimizer), without_prefix(SECOND, before.optimizer)
     weights = dict(after.weights)
     for name in before.parameters:
@@ -28,7 +29,7 @@ def apply_server_optimizer(settings: ServerSettings, before: ServerState, after:
         if settings.optimizer != "momentum":
             second[name] = _second_moment(settings, second.get(name), change)
             step = step / (second[name].sqrt() + settings.optimizer_epsilon)
-        weights[name] = before.weights[name] + settings.optimizer_lr * step
+        weights[name] = before.weights[name] + lr * step
     state: State = {**prefixed(FIRST, first), **prefixed(SECOND, second)}
     return replace(after, weights=weights, optimizer=state)
 

@@ -1,5 +1,7 @@
 """FedAvg by hand."""
 
+from math import log
+
 from algorithms.one_weight_per_logit import close, column, server, step, update
 
 from fedsol.algorithms import make_algorithm
@@ -7,8 +9,6 @@ from fedsol.algorithms import make_algorithm
 
 def test_a_step():
     # w = (ln 3, 0): p = (3/4, 1/4), so g_l = (3/4 - 1, 1/4).
-    from math import log
-
     close(step({"name": "fedavg"}, column(0, 0), column(log(3), 0)), column(-0.25, 0.25))
 
 

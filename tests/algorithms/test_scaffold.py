@@ -1,7 +1,7 @@
 """SCAFFOLD by hand."""
 
 import pytest
-from algorithms.one_weight_per_logit import NAME, close, column, server, task_at, update
+from algorithms.one_weight_per_logit import BATCH, close, column, server, task_at, update
 
 from fedsol.algorithms import controls, make_algorithm
 from fedsol.weights import prefixed, without_prefix
@@ -15,8 +15,6 @@ def view(algorithm, task):
 
 def test_a_step():
     # w = 0: g_l = (-1/2, 1/2); g_l - c_i + c = (0, -3/2).
-    from algorithms.one_weight_per_logit import BATCH
-
     algorithm, task = make_algorithm({"name": "scaffold"}), task_at(column(0, 0))
     gradient, _ = algorithm.gradient(task, column(0, 0), BATCH, view(algorithm, task))
     close(gradient, column(0, -1.5))
@@ -72,4 +70,3 @@ def test_steps_with_momentum_count_the_gradients_they_apply():
     for steps, momentum in [(1, 0.9), (7, 0.9), (50, 0.5), (3, 0.0)]:
         counted = sum((1 - momentum ** (steps - s)) / (1 - momentum) for s in range(steps))
         assert controls.momentum_steps(steps, momentum) == pytest.approx(counted)
-    assert NAME in C

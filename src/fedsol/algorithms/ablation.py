@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedsol import gradients
 from fedsol.algorithms.base import Algorithm
-from fedsol.algorithms.fedsol import proximal_by_name
+from fedsol.algorithms.fedsol import ProximalName, proximal_by_name
 from fedsol.fields import NonNegative, Positive, setting
 from fedsol.gradients import Strategy, Strength
 from fedsol.messages import State
@@ -34,7 +34,7 @@ class FedSOLAblation(Algorithm):
     rho: NonNegative = setting(2.0, "strength of the perturbation")
     strength: Strength = setting("adaptive", "Lambda: 1 (fixed), or |w - a| over its norm per tensor or per column")
     perturb: Where = setting("head", "what is perturbed")
-    proximal: Literal["kl", "l2", "not-true-kl"] = setting("kl", "the proximal loss")
+    proximal: ProximalName = setting("kl", "the proximal loss")
     tau: Positive = setting(3.0, "temperature of the divergences")
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:

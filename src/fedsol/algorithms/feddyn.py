@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.fields import Positive, setting
 from fedsol.messages import ServerState, State, Update
@@ -52,6 +51,6 @@ class FedDyn(ProximalAlgorithm):
         history = without_prefix(HISTORY, server.state)
         for update in updates:
             history = add(history, subtract(anchor, update.weights), self.alpha / server.clients)
-        averaged = Algorithm.aggregate(self, server, updates)
+        averaged = super().aggregate(server, updates)
         corrected = add(averaged.weights, scale(history, 1 / self.alpha), -1.0)
         return replace(averaged, weights=corrected, state=prefixed(HISTORY, history))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedsol.algorithms import controls
-from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.fields import setting
 from fedsol.messages import ServerState, State, Update
@@ -27,8 +26,8 @@ class FedNova(ProximalAlgorithm):
     """Averages the clients' changes per (momentum-corrected) step, so that more steps do not mean more weight.
 
     Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
-    equation 7 with the momentum of section 4.1; control variates as in its section 5. Without momentum, and if all
-    clients take as many steps, it is FedAvg (up to rounding).
+    equation 7 with the momentum of section 4.1; control variates as in its section 5. If all clients take as many
+    steps, it is FedAvg (up to rounding).
     """
 
     needs_sgd = True
@@ -64,14 +63,15 @@ class FedNova(ProximalAlgorithm):
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
         """`w <- a - (sum_i p_i a_i) sum_i p_i (a - w_i) / a_i`; buffers are averaged by the shares."""
-        averaged = Algorithm.aggregate(self, server, updates)
+        averaged = super().aggregate(server, updates)
         effective = [float(update.payload[STEPS]) for update in updates]
         total = sum(update.share * steps for update, steps in zip(updates, effective, strict=True))
         factors = [update.share * total / steps for update, steps in zip(updates, effective, strict=True)]
         weights = dict(averaged.weights)
         for name in server.parameters:
-            anchor = server.weights[name]
-            changes = [f * (u.weights[name] - anchor) for f, u in zip(factors, updates, strict=True)]
-            weights[name] = anchor + torch.stack(changes).sum(dim=0)
+            moved = server.weights[name].clone()
+            for update, factor in zip(updates, factors, strict=True):
+                moved.add_(update.weights[name] - server.weights[name], alpha=factor)
+            weights[name] = moved
         state = controls.server_control(server, updates) if self.control else server.state
         return replace(averaged, weights=weights, state=state)

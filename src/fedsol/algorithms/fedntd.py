@@ -22,7 +22,7 @@ class FedNTD(ProximalAlgorithm):
     equations 5 and 6. With `beta = 0` it is FedAvg.
     """
 
-    beta: NonNegative = setting(1.0, "factor of the distillation")
+    beta: NonNegative = setting(1.0, "auxiliary: factor of the distillation")
     tau: Positive = setting(1.0, "temperature of the distillation")
 
     def proximal_loss(self, task: Task, state: State) -> Proximal:

@@ -21,7 +21,7 @@ class FedProx(ProximalAlgorithm):
     Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation 2. With `mu = 0` it is FedAvg.
     """
 
-    mu: NonNegative = setting(1.0, "factor of the squared distance")
+    mu: NonNegative = setting(1.0, "auxiliary: factor of the squared distance")
 
     def proximal_loss(self, task: Task, state: State) -> Proximal:
         return L2()

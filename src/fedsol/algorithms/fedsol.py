@@ -14,6 +14,9 @@ from fedsol.task import Where
 if TYPE_CHECKING:
     from fedsol.task import Task
 
+ProximalName = Literal["kl", "l2", "not-true-kl"]
+"""The proximal losses that need no state."""
+
 
 @dataclass(frozen=True)
 class FedSOL(ProximalAlgorithm):
@@ -25,7 +28,7 @@ class FedSOL(ProximalAlgorithm):
 
     usage: Usage = setting("perturbed", "FedSOL itself, or the same loss added to the local one or projected out")
     perturb: Where = setting("head", "what is perturbed: all weights, all but the classifier, or the classifier alone")
-    proximal: Literal["kl", "l2", "not-true-kl"] = setting("kl", "the proximal loss")
+    proximal: ProximalName = setting("kl", "the proximal loss")
     tau: Positive = setting(3.0, "temperature of the divergences")
     beta: NonNegative = setting(1.0, "auxiliary: factor of the proximal loss")
 
@@ -37,8 +40,8 @@ class FedSOL(ProximalAlgorithm):
         return self.beta
 
 
-def proximal_by_name(name: Literal["kl", "l2", "not-true-kl"], tau: float) -> Proximal:
-    """The proximal losses that need no state."""
+def proximal_by_name(name: ProximalName, tau: float) -> Proximal:
+    """The loss of that name."""
     if name == "l2":
         return L2()
     return KL(tau) if name == "kl" else NotTrueKL(tau)

@@ -26,7 +26,7 @@ class MOON(ProximalAlgorithm):
     FedAvg.
     """
 
-    mu: NonNegative = setting(0.1, "factor of the contrastive loss")
+    mu: NonNegative = setting(0.1, "auxiliary: factor of the contrastive loss")
     tau: Positive = setting(0.5, "temperature of the similarities")
 
     def __post_init__(self) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from fedsol.algorithms import controls
-from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.fields import setting
 from fedsol.messages import ServerState, State, Update
@@ -50,5 +49,5 @@ class Scaffold(ProximalAlgorithm):
         return controls.renewed(task, weights, effective, state, was_added=self.usage == "auxiliary")
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
-        averaged = Algorithm.aggregate(self, server, updates)
+        averaged = super().aggregate(server, updates)
         return replace(averaged, state=controls.server_control(server, updates))

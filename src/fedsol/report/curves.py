@@ -12,7 +12,15 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fedsol.errors import InputError
-from fedsol.report.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_figure
+from fedsol.report.style import (
+    fedsol_style,
+    legend_below,
+    legend_outside,
+    light_grid,
+    line_look,
+    new_figure,
+    save_figure,
+)
 
 MARKERS_PER_CURVE = 8
 
@@ -67,7 +75,8 @@ def draw_curves(
     if not series:
         raise InputError("there are no curves to draw; allowed: one or more")
     with fedsol_style():
-        figure = new_figure(7.2, max(4.0, 0.9 + 0.2 * len(series)))
+        below = len(series) > 10 or max(len(curve.label) for curve in series) > 24
+        figure = new_figure(7.2, 4.0 + 0.2 * len(series) if below else 4.0)
         axes = figure.add_subplot()
         lines = [_draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
         axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -77,7 +86,8 @@ def draw_curves(
         if percent:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
         light_grid(axes)
-        legend_outside(axes, lines, [curve.label for curve in series], handlelength=3.2)
+        labels = [curve.label for curve in series]
+        (legend_below if below else legend_outside)(axes, lines, labels, handlelength=3.2)
         if title:
             axes.set_title(title)
         return save_figure(figure, path)

@@ -105,6 +105,11 @@ def legend_outside(axes: Axes, handles: Sequence[Artist], labels: Sequence[str],
     axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
 
 
+def legend_below(axes: Axes, handles: Sequence[Artist], labels: Sequence[str], **look: Any) -> None:
+    """A legend under the axes, one name per line: for names too many or too long to stand beside the data."""
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(0.0, -0.16), **look)
+
+
 def line_look(index: int) -> dict[str, Any]:
     """Colour, line style and marker of a curve: neighbours differ in all three, also when printed in grey."""
     return {

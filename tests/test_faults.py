@@ -1,0 +1,213 @@
+"""Misbehaving and unreliable clients: clipping, robust aggregation, and the simulated faults of `[faults]`."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_contract import experiment
+from test_training import Recorder, StopAfter, assert_same_run
+
+import fedsol
+from fedsol.aggregation import clipped, robust_average
+from fedsol.algorithms import ALGORITHMS
+from fedsol.algorithms.controls import GLOBAL, OWN
+from fedsol.checks import reason_to_reject
+from fedsol.experiment import FaultSettings, ServerSettings
+from fedsol.faults import plan
+from fedsol.federation import Federation
+from fedsol.files import same_tensors
+from fedsol.messages import ServerState, Update
+from fedsol.weights import without_prefix
+
+SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])}, ("w",), 4)
+
+
+def update(*values, **rest):
+    weights = {"w": torch.tensor(values), "mean": torch.tensor([1.0])}
+    return Update(0, weights, examples=1, steps=1, **rest)
+
+
+def test_the_median_by_hand():
+    # By coordinate: 1, 2, 100 -> 2; four values 1, 2, 4, 100 -> (2 + 4) / 2. Counters come from the first.
+    weights = [{"w": torch.tensor([v, -v]), "n": torch.tensor(k)} for k, v in enumerate([1.0, 100.0, 2.0])]
+    settings = ServerSettings(aggregation="median")
+    found = robust_average(settings, weights)
+    assert torch.equal(found["w"], torch.tensor([2.0, -2.0]))
+    assert int(found["n"]) == 0
+    even = robust_average(settings, [*weights, {"w": torch.tensor([4.0, -4.0]), "n": torch.tensor(9)}])
+    assert torch.equal(even["w"], torch.tensor([3.0, -3.0]))
+
+
+def test_the_trimmed_mean_by_hand():
+    # Of 0, 1, 2, 3, 100 one is cut off at either end (20 %): (1 + 2 + 3) / 3.
+    weights = [{"w": torch.tensor([value])} for value in (0.0, 100.0, 1.0, 3.0, 2.0)]
+    found = robust_average(ServerSettings(aggregation="trimmed-mean", trim=0.2), weights)
+    assert torch.equal(found["w"], torch.tensor([2.0]))
+
+
+@given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9), st.sampled_from(["median", "trimmed-mean"]))
+def test_robust_averages_lie_between_the_values_and_do_not_depend_on_their_order(values, kind):
+    settings = ServerSettings(aggregation=kind, trim=0.2)
+    found = robust_average(settings, [{"w": torch.tensor([value])} for value in values])["w"]
+    again = robust_average(settings, [{"w": torch.tensor([value])} for value in reversed(values)])["w"]
+    assert min(values) - 1e-4 <= float(found) <= max(values) + 1e-4
+    torch.testing.assert_close(found, again)
+
+
+def test_clipping_by_hand():
+    # The change (6, 8) has length 10: cut to 5 it is (3, 4). Buffers are not touched.
+    found, was = clipped(update(9.0, 12.0), SERVER, 5.0)
+    assert was
+    torch.testing.assert_close(found.weights["w"], torch.tensor([6.0, 8.0]))
+    assert found.weights["mean"] is not None
+    same, was = clipped(update(9.0, 12.0), SERVER, 10.0)
+    assert not was
+    assert torch.equal(same.weights["w"], torch.tensor([9.0, 12.0]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "part"),
+    [
+        (update(float("nan"), 1.0), "not finite in w"),
+        (update(float("inf"), 1.0), "not finite in w"),
+        (update(1e9, 1.0), "absurdly far"),
+        (update(1.0), "of (1,)"),
+        (replace(update(1.0, 2.0), examples=0), "no example"),
+        (replace(update(1.0, 2.0), weights={"w": torch.ones(2)}), "missing ['mean']"),
+        (replace(update(1.0, 2.0), payload={"x": torch.ones(1)}), "payload with wrong names"),
+        (replace(update(1.0, 2.0), state={"x": torch.ones(1)}), "state with wrong names"),
+    ],
+)
+def test_why_updates_are_rejected(bad, part):
+    assert part in reason_to_reject(bad, SERVER, {}, {})
+
+
+def test_a_good_update_is_not_rejected():
+    assert reason_to_reject(update(1.0, 2.0), SERVER, {}, {}) is None
+
+
+@pytest.mark.parametrize("aggregation", ["median", "trimmed-mean"])
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_robust_aggregation_combines_with_every_method_that_averages(name, aggregation):
+    plain = ALGORITHMS[name].averages_plainly()
+    assert plain == (name not in ("scaffold", "fednova", "feddyn"))
+    if plain:
+        run = fedsol.train(experiment({"name": name}, server__aggregation=aggregation, server__trim=0.3))
+        assert not same_tensors(run.weights, fedsol.train(experiment({"name": name})).weights)
+    else:
+        with pytest.raises(fedsol.InputError, match=r"server\.aggregation: .* is not allowed with"):
+            experiment({"name": name}, server__aggregation=aggregation)
+
+
+def test_max_update_norm_is_counted_and_kept_to():
+    recorder = Recorder()
+    run = fedsol.train(experiment({"name": "fedavg"}, server__max_update_norm=0.01), [recorder])
+    assert [row["clipped"] for row in run.rows] == [3, 3]
+    for result in recorder.results:
+        for one in result.updates:
+            change = torch.cat([(one.weights[n] - result.before.weights[n]).flatten() for n in one.weights])
+            assert float(change.norm()) == pytest.approx(0.01, rel=1e-3)
+
+
+def faulty(name="fedsol", **faults):
+    tables = {f"faults__{key}": value for key, value in faults.items()}
+    return experiment({"name": name}, rounds=4, data__partition__clients=8, **tables)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"dropout": 0.4},
+        {"stragglers": 0.5},
+        {"late": 0.5},
+        {"corrupted": 0.4},
+        {"corrupted": 0.4, "corruption": "noise"},
+        {"corrupted": 0.4, "corruption": "flip", "corruption_scale": 2.0},
+        {"dropout": 0.3, "stragglers": 0.3, "late": 0.3, "corrupted": 0.3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["fedsol", "scaffold"])
+def test_faults_are_recorded_deterministic_resumable_and_the_same_on_every_engine(faults, name, tmp_path):
+    whole = fedsol.train(faulty(name, **faults))
+    counted = {
+        key: sum(row[key] for row in whole.rows) for key in ("dropped", "stragglers", "late", "corrupted", "rejected")
+    }
+    for fault, key in (
+        ("dropout", "dropped"),
+        ("stragglers", "stragglers"),
+        ("late", "late"),
+        ("corrupted", "corrupted"),
+    ):
+        assert (counted[key] > 0) == (fault in faults), (fault, counted)
+    assert (counted["rejected"] > 0) == ("corrupted" in faults and faults.get("corruption", "nan") == "nan")
+    assert not same_tensors(whole.weights, fedsol.train(faulty(name)).weights)
+    assert_same_run(
+        fedsol.train(faulty(name, **faults).override({"engine.kind": "workers", "engine.workers": 2})), whole
+    )
+    for stop in (1, 2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            fedsol.train(faulty(name, **faults), [StopAfter(stop)], tmp_path, resume=stop > 1)
+    assert_same_run(fedsol.train(faulty(name, **faults), out=tmp_path, resume=True), whole)
+
+
+def test_every_method_meets_the_same_faults():
+    keys = ("client_ids", "dropped", "stragglers", "late")
+    seen = [
+        [[row[key] for key in keys] for row in fedsol.train(faulty(name, dropout=0.3, late=0.3, stragglers=0.3)).rows]
+        for name in ("fedavg", "fedsol", "scaffold")
+    ]
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_the_shares_of_faults_are_what_was_asked_for():
+    settings = FaultSettings(dropout=0.3, stragglers=0.2, late=0.1, corrupted=0.4)
+    faults = [fault for t in range(1, 101) for fault in plan(settings, 0, t, range(50)).values()]
+    shares = {
+        "dropped": sum(f.dropped for f in faults) / len(faults),
+        "stragglers": sum(f.work < 1 for f in faults) / len(faults),
+        "late": sum(f.late for f in faults) / len(faults),
+        "corrupted": sum(f.corrupted for f in faults) / len(faults),
+    }
+    assert shares == pytest.approx({"dropped": 0.3, "stragglers": 0.2, "late": 0.1, "corrupted": 0.4}, abs=0.02)
+
+
+def test_a_straggler_does_its_share_of_the_steps():
+    recorder, full = Recorder(), Recorder()
+    changes = {"client__epochs": 4, "client__batch_size": 20}
+    fedsol.train(experiment({"name": "fedavg"}, **changes), [full])
+    fedsol.train(
+        experiment({"name": "fedavg"}, faults__stragglers=1.0, faults__straggler_work=0.25, **changes), [recorder]
+    )
+    for slow, fast in zip(recorder.results[0].updates, full.results[0].updates, strict=True):
+        assert slow.steps == max(1, round(0.25 * fast.steps))
+
+
+def test_everyone_dropping_out_changes_nothing():
+    recorder = Recorder()
+    run = fedsol.train(experiment({"name": "fedavg"}, faults__dropout=1.0), [recorder])
+    assert same_tensors(run.weights, recorder.results[0].before.weights)
+    assert [(row["clients"], row["dropped"]) for row in run.rows] == [(0, 3), (0, 3)]
+
+
+def test_a_rejected_client_keeps_its_state_and_the_server_its_own(monkeypatch):
+    """SCAFFOLD: what a rejected update carried enters neither the client's control variate nor the server's."""
+    original, seen = Federation.train, {}
+
+    def train(self, job):
+        seen[job.round, job.client] = job
+        found = original(self, job)
+        if job.round == 1:
+            found = replace(found, state={name: tensor * float("nan") for name, tensor in found.state.items()})
+        return found
+
+    monkeypatch.setattr(Federation, "train", train)
+    recorder = Recorder()
+    run = fedsol.train(experiment({"name": "scaffold"}), [recorder])
+    assert [row["rejected"] for row in run.rows] == [3, 0]
+    assert all(not tensor.any() for tensor in without_prefix(GLOBAL, recorder.results[0].after.state).values())
+    for (round_number, _), job in seen.items():
+        if round_number == 2:
+            assert all(not tensor.any() for tensor in without_prefix(OWN, job.state).values())
