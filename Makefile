@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test lint check bench format docs clean
+.PHONY: demo test lint check faults bench format docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test    the tests"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make check   lint and test, as CI runs them"
+	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
 	@echo "make bench   speed, measured as ratios"
 	@echo "make docs    the generated reference pages"
 
@@ -40,6 +41,9 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 
 check: lint test
+
+faults: $(VENV)/.installed
+	$(BIN)/python tests/kill_runs.py 60
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
