@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 import fedsol
 from fedsol import Experiment
 from fedsol.files import same_tensors
@@ -91,6 +93,7 @@ def trial(method: str, engine: str, kills: int, folder: Path, rng: random.Random
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # processes are forked from this one
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     rng = random.Random(0)
     cells = [(method, engine) for method in METHODS for engine in ENGINES]

