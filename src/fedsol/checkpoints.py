@@ -38,6 +38,8 @@ class Checkpoint:
     late: list[Update]
     """Updates that arrive in the next round."""
     clients: dict[int, SavedState]
+    rows_sha256: str
+    """Of the rows of metrics up to this round."""
 
 
 class Checkpoints:
@@ -47,7 +49,9 @@ class Checkpoints:
         self.folder = folder
         self.client_folder = folder / "clients"
 
-    def save(self, round_number: int, server: ServerState, late: Sequence[Update], states: ClientStates) -> None:
+    def save(
+        self, round_number: int, server: ServerState, late: Sequence[Update], states: ClientStates, rows_sha256: str
+    ) -> None:
         """Writes a checkpoint beside the older ones, makes it visible by one rename, then drops the oldest."""
         target = self.folder / f"round-{round_number:06d}"
         temporary = self.folder / f".round-{round_number:06d}.tmp"
@@ -72,6 +76,7 @@ class Checkpoints:
                 "clients": server.clients,
                 "parameters": server.parameters,
                 "server_sha256": sha256(content),
+                "rows_sha256": rows_sha256,
                 "late": [
                     {"values": values, "sha256": sha256(late_content)}
                     for (values, _), late_content in zip(packed, late_contents, strict=True)
@@ -122,7 +127,7 @@ class Checkpoints:
             unpack_update(entry["values"], read_tensors(folder / f"late-{number}.safetensors", entry["sha256"]))
             for number, entry in enumerate(description["late"])
         ]
-        return Checkpoint(description["round"], server, late, clients)
+        return Checkpoint(description["round"], server, late, clients, description["rows_sha256"])
 
     def _drop_old(self, round_number: int, states: ClientStates) -> None:
         """Keeps the newest checkpoints up to this round: one of a later round is a damaged one that was passed over."""
@@ -151,6 +156,9 @@ def _read_description(path: Path) -> dict[str, Any]:
     if sha256(text.encode()) != checksum:
         raise RunError(f"{path}: its content is not what was saved (checksum differs)")
     description = dict(json.loads(text))
-    if missing := {"round", "clients", "parameters", "server_sha256", "late", "client_states"} - description.keys():
+    if (
+        missing := {"round", "clients", "parameters", "server_sha256", "rows_sha256", "late", "client_states"}
+        - description.keys()
+    ):
         raise RunError(f"{path}: lacks {', '.join(sorted(missing))}")
     return description

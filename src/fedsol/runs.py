@@ -20,7 +20,7 @@ from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment, differing_keys
 from fedsol.federation import Federation
-from fedsol.files import disk_errors_named, write_atomically
+from fedsol.files import disk_errors_named, sha256, write_atomically
 from fedsol.weights import Weights
 
 Row = dict[str, Any]
@@ -160,7 +160,10 @@ class RunDirectory:
             if not line.endswith(b"\n"):
                 break
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
+                if not isinstance(row, dict) or row.get("round") != len(rows) + 1:
+                    raise ValueError(f"round {len(rows) + 1} is missing")
+                rows.append(row)
             except ValueError as error:
                 raise InputError(f"{self._metrics}: line {len(rows) + 1} is not a row of metrics ({error})") from error
         return rows
@@ -212,6 +215,11 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "packages": {name: metadata.version(name) for name in packages},
     }
+
+
+def rows_hash(rows: Sequence[Row]) -> str:
+    """SHA-256 of rows of metrics, as they stand in the file."""
+    return sha256("".join(_json_line(row) for row in rows).encode())
 
 
 def _json_line(row: Mapping[str, Any]) -> str:

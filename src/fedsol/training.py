@@ -22,7 +22,7 @@ from fedsol.inbox import Inbox, expected_answers, late_by_client
 from fedsol.interrupts import Interrupts
 from fedsol.messages import Job, ServerState, Update
 from fedsol.randomness import one_torch_thread
-from fedsol.runs import Row, Run, RunDirectory
+from fedsol.runs import Row, Run, RunDirectory, rows_hash
 from fedsol.sampling import sample_clients
 from fedsol.weights import pick, size_in_bytes
 
@@ -144,6 +144,11 @@ class _Loop:
         rows = self.directory.read_rows()
         checkpoint = self.directory.checkpoints.newest(len(rows))
         if checkpoint is not None:
+            if rows_hash(rows[: checkpoint.round]) != checkpoint.rows_sha256:
+                raise RunError(
+                    f"{self.directory.path / 'metrics.jsonl'}: its rows are not those that were written, so the run "
+                    "cannot go on; nothing was changed"
+                )
             self.server = checkpoint.server
             self.late = checkpoint.late
             self.states.restore(checkpoint.clients)
@@ -216,7 +221,7 @@ class _Loop:
 
     def _save_checkpoint(self) -> None:
         if self.directory and len(self.rows) > self.saved_round:
-            self.directory.checkpoints.save(len(self.rows), self.server, self.late, self.states)
+            self.directory.checkpoints.save(len(self.rows), self.server, self.late, self.states, rows_hash(self.rows))
             self.saved_round = len(self.rows)
 
     def _tell(self, event: str, *arguments: object) -> None:
