@@ -1,12 +1,69 @@
 """A few real SIGKILLs at random instants; `make faults` does many."""
 
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from kill_runs import ENGINES, METHODS, trial
+from test_training import assert_same_run
+
+import fedsol
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_killed_run_resumes_to_bitwise_the_same_end(method, engine, tmp_path):
     assert trial(method, engine, 2, tmp_path, random.Random(f"{method} {engine}"), span=0.8) == 2
+
+
+LIMITED = """
+import resource, sys, fedsol
+experiment, out = fedsol.Experiment.load(sys.argv[1]), sys.argv[2]
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+try:
+    fedsol.train(experiment, out=out, resume=True)
+except fedsol.RunError as error:
+    print(error)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("limit", [500, 3_000, 20_000])
+def test_a_disk_that_takes_no_more_ends_the_run_with_its_last_checkpoint_intact(tiny, tmp_path, limit):
+    """The system itself refuses to make a file longer than the limit: metrics, a description, or the weights."""
+    experiment = tiny.override({"rounds": 5, "model.name": "mlp", "algorithm.name": "scaffold"})
+    whole = fedsol.train(experiment)
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment, [_StopAfterTwo()], out)
+    (tmp_path / "e.toml").write_text(experiment.to_toml())
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "e.toml"), str(out), str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 1, done.stderr
+    assert "cannot be written" in done.stdout
+    assert "File too large" in done.stdout
+    assert_same_run(fedsol.train(experiment, out=out, resume=True), whole)
+
+
+class _StopAfterTwo(fedsol.Callback):
+    def round_finished(self, result):
+        if result.round == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_second_process_is_refused_with_the_owners_id(tiny, tmp_path):
+    """Two real processes on one directory."""
+    (tmp_path / "e.toml").write_text(tiny.override({"rounds": 100_000}).to_toml())
+    command = [sys.executable, "-m", "fedsol.cli", "run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run")]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        owner.stdout.readline()  # the first round is finished
+        second = subprocess.run([*command, "--resume"], capture_output=True, text=True)
+        assert second.returncode == 2
+        assert f"process {owner.pid} is running this run already" in second.stderr
+    finally:
+        owner.kill()
+        owner.communicate()

@@ -4,9 +4,11 @@ import ast
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from fedsol.reference import render
 
@@ -69,3 +71,14 @@ def test_algorithms_and_loops_import_torch_and_numpy_only():
             for module in modules:
                 root = module.split(".")[0]
                 assert root in allowed | sys.stdlib_module_names, f"{relative} imports {module}"
+
+
+def test_every_installed_version_is_pinned():
+    """What `make` installs is what constraints.txt says, so that a clone of today works tomorrow."""
+    text = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    pinned = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+    for distribution in metadata.distributions():
+        name = canonicalize_name(distribution.metadata["Name"])
+        if name not in ("fedsol", "pip", "setuptools", "wheel"):
+            assert pinned.get(name) == distribution.version.partition("+")[0], f"{name} {distribution.version}"

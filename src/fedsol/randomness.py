@@ -36,7 +36,10 @@ def seeded_torch(seed: int) -> Iterator[None]:
     """
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        # Not torch.manual_seed: without a GPU it queues a call for later, with a stack trace, every time.
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed_all(seed)
         yield
 
 

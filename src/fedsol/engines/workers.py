@@ -18,6 +18,9 @@ from fedsol.files import tensors_to_bytes
 from fedsol.messages import Job, State, Update, unpack_update
 from fedsol.weights import Weights, prefixed
 
+SMALLEST_PART = 1000
+"""Examples below which a part of the test set is not worth a message of its own."""
+
 ATTEMPTS = 3
 """How often a job is tried before a worker that dies over it stops the run."""
 
@@ -32,6 +35,9 @@ class WorkersEngine(Engine):
         self._federation = federation
         self._context = _context(federation)
         self._workers = [_Worker(self._context, federation) for _ in range(count)]
+        self._weights: Weights | None = None
+        self._broadcast: State = {}
+        self._round = b""
 
     def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update]:
         if not jobs:
@@ -49,8 +55,8 @@ class WorkersEngine(Engine):
     def evaluate(self, weights: Weights) -> Tally:
         self._begin_round(weights, {})
         size, examples = self._federation.experiment.server.evaluate_batch, len(self._federation.dataset.test)
-        batches = -(-examples // size)
-        per_part = -(-batches // (4 * len(self._workers))) * size  # whole batches, so that they are the same everywhere
+        parts = max(len(self._workers), min(4 * len(self._workers), examples // SMALLEST_PART))
+        per_part = -(-examples // (parts * size)) * size  # whole batches, so that they are the same everywhere
         tasks = [
             _Task({"kind": "evaluate", "start": start, "stop": min(start + per_part, examples)}, -1)
             for start in range(0, examples, per_part)
@@ -66,6 +72,10 @@ class WorkersEngine(Engine):
             worker.stop()
 
     def _begin_round(self, weights: Weights, broadcast: State) -> None:
+        """Makes ready what every worker needs before its first task; weights it has already are not sent again."""
+        if weights is self._weights and broadcast.keys() == self._broadcast.keys() == set():
+            return
+        self._weights, self._broadcast = weights, broadcast
         self._round = tensors_to_bytes({**prefixed("weights", weights), **prefixed("broadcast", broadcast)})
         for worker in self._workers:
             worker.has_weights = False
