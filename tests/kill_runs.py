@@ -3,6 +3,7 @@
 python tests/kill_runs.py [KILLS]
 """
 
+import fcntl
 import os
 import random
 import signal
@@ -49,10 +50,12 @@ def start(experiment: Experiment, out: Path) -> int:
 
 
 def killed(process: int, after: float) -> bool:
-    """Kills the process after so many seconds, unless it has ended by then."""
+    """Kills the process after so many seconds, unless it has come to its end by then."""
     deadline = time.monotonic() + after
     while time.monotonic() < deadline:
-        if os.waitpid(process, os.WNOHANG)[0]:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            assert status == 0, "a run failed instead of going on"
             return False
         time.sleep(0.001)
     os.kill(process, signal.SIGKILL)
@@ -60,14 +63,23 @@ def killed(process: int, after: float) -> bool:
     return True
 
 
+def wait_for_lock(out: Path) -> None:
+    """Workers of a killed process hold its lock for the instant until they are killed too."""
+    lock = out / "run.lock"
+    while lock.exists():
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.01)
+
+
 def finish(experiment: Experiment, out: Path) -> None:
-    """Lets the run come to its end, however many workers of a killed process still hold its lock for a moment."""
-    for _ in range(100):
-        _, status = os.waitpid(start(experiment, out), 0)
-        if status == 0:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{out} cannot be resumed")
+    """Lets the run come to its end."""
+    wait_for_lock(out)
+    _, status = os.waitpid(start(experiment, out), 0)
+    assert status == 0, f"{out} cannot be resumed"
 
 
 def compare(found: fedsol.Run, whole: fedsol.Run, out: Path) -> None:
@@ -86,7 +98,8 @@ def trial(method: str, engine: str, kills: int, folder: Path, rng: random.Random
         number += 1
         out = folder / f"{method}-{engine}-{number}"
         while done < kills and killed(start(experiment, out), rng.uniform(0.01, span)):
-            done += 1
+            done += (out / "experiment.toml").exists()  # an earlier kill leaves nothing to go on with
+            wait_for_lock(out)
         finish(experiment, out)
         compare(fedsol.Run.load(out), whole, out)
     return done

@@ -2,11 +2,12 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
 
 import pytest
-from kill_runs import ENGINES, METHODS, trial
+from kill_runs import ENGINES, METHODS, experiment_for, trial
 from test_training import assert_same_run
 
 import fedsol
@@ -67,3 +68,38 @@ def test_a_second_process_is_refused_with_the_owners_id(tiny, tmp_path):
     finally:
         owner.kill()
         owner.communicate()
+
+
+def killed_at_flush(experiment, out, number):
+    """Whether the run was killed at its n-th flush to the disk; False if it came to its end before."""
+    process = os.fork()
+    if not process:
+        flush, count = os.fsync, [0]
+
+        def counted(descriptor):
+            count[0] += 1
+            if count[0] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            flush(descriptor)
+
+        os.fsync = counted
+        try:
+            fedsol.train(experiment, out=out)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(process, 0)
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 2])
+def test_a_kill_at_every_single_write_to_the_disk(tmp_path, checkpoint_every):
+    """Every file, row and folder that a run writes is flushed: a kill at each flush in turn is one at every stage."""
+    experiment = experiment_for("scaffold", "local").override(
+        {"rounds": 3, "server.checkpoint_every": checkpoint_every, "server.fraction": 0.25}
+    )
+    whole = fedsol.train(experiment)
+    number = 0
+    while killed_at_flush(experiment, tmp_path / str(number := number + 1), number):
+        out = tmp_path / str(number)
+        assert_same_run(fedsol.train(experiment, out=out, resume=(out / "experiment.toml").exists()), whole)
+    assert number > 25

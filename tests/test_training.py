@@ -319,7 +319,7 @@ def test_a_run_whose_checkpoints_are_all_gone_is_left_alone(tiny, tmp_path):
     before = (tmp_path / "metrics.jsonl").read_bytes()
     for folder in (tmp_path / "checkpoints").glob("round-*"):
         (folder / "server.safetensors").write_bytes(b"")
-    with pytest.raises(RunError, match="no checkpoint of them is whole"):
+    with pytest.raises(RunError, match="no checkpoint is whole"):
         fedsol.train(tiny.override({"rounds": 2}), out=tmp_path, resume=True)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
@@ -370,12 +370,25 @@ def test_a_run_does_not_go_on_with_other_data_or_another_partition(tiny, tmp_pat
     assert len(fedsol.train(experiment, out="run", resume=True).rows) == 2
 
 
-def test_a_new_run_does_not_trip_over_an_old_ones_checkpoints(tiny, tmp_path):
-    fedsol.train(tiny.override({"rounds": 4}), out=tmp_path)
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_directory_with_parts_of_a_run_is_left_alone(tiny, tmp_path, resume):
+    fedsol.train(tiny, out=tmp_path)
     (tmp_path / "experiment.toml").unlink()
-    with pytest.raises(KeyboardInterrupt):
-        fedsol.train(tiny, [StopAfter(1)], tmp_path)
-    assert len(fedsol.train(tiny, out=tmp_path, resume=True).rows) == 2
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "run.lock"}
+    with pytest.raises(InputError, match=r"parts of a run without its experiment\.toml"):
+        fedsol.train(tiny, out=tmp_path, resume=resume)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_whole_checkpoints_without_their_rows_are_left_alone(tiny, tmp_path, rows):
+    fedsol.train(tiny.override({"rounds": 4}), out=tmp_path)
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:rows]))
+    before = sorted((tmp_path / "checkpoints").iterdir())
+    with pytest.raises(RunError, match="no checkpoint is whole and covered"):
+        fedsol.train(tiny.override({"rounds": 4}), out=tmp_path, resume=True)
+    assert sorted((tmp_path / "checkpoints").iterdir()) == before
 
 
 @dataclass(frozen=True)

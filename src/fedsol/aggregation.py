@@ -1,5 +1,6 @@
 """From a round's updates to new global weights: clipping, aggregation (the method's or a robust one), the optimiser."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -45,7 +46,7 @@ def _median(values: Tensor) -> Tensor:
 
 def _trimmed_mean(trim: float) -> Callable[[Tensor], Tensor]:
     def combine(values: Tensor) -> Tensor:
-        cut = int(trim * len(values))
+        cut = min(math.ceil(trim * len(values) - 1e-9), (len(values) - 1) // 2)
         return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
 
     return combine

@@ -102,10 +102,9 @@ class Checkpoints:
                 log.warning("%s; this checkpoint is not used", error)
         return None
 
-    def clear(self) -> None:
-        """Removes what an earlier run may have left."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+    def exist(self) -> bool:
+        """Whether there is any, whole or not."""
+        return bool(self._by_age())
 
     def _by_age(self) -> list[Path]:
         return sorted(self.folder.glob("round-*"), reverse=True)

@@ -1,5 +1,6 @@
 """Is an update fit to be aggregated?"""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -23,11 +24,13 @@ def reason_to_reject(update: Update, server: ServerState, payload: State, state:
         ("payload", update.payload, payload),
         ("state", update.state, state),
     ):
-        problem = _unlike(found, expected) or _not_finite(found)
+        problem = _unlike(found, expected) or not_finite(found)
         if problem:
             return f"has {what} {problem}"
     if update.examples < 1:
         return "was trained on no example"
+    if not math.isfinite(update.metrics.get("train_loss", 0.0)):
+        return "has a training loss that is not finite"
     anchor = pick(server.weights, server.parameters)
     if float(norm(subtract(anchor, update.weights))) > ABSURD * max(1.0, float(norm(anchor))):
         return "has weights absurdly far from the global ones"
@@ -46,7 +49,8 @@ def _unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str 
     return None
 
 
-def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Says which of the tensors has values that are not finite, if one has."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return f"that are not finite in {name}"

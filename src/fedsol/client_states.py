@@ -4,13 +4,14 @@ Memory does not grow with the number of clients: states beyond a budget live in 
 client is sampled again. A file is written once and never changed, so a checkpoint is a list of names.
 """
 
+import contextlib
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsol.files import read_tensors, sha256, tensors_to_bytes, write_atomically
+from fedsol.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
 from fedsol.messages import State
 from fedsol.weights import size_in_bytes
 
@@ -78,8 +79,9 @@ class ClientStates:
         for key in [key for key in self._in_memory if not self._is_current(key)]:
             self._forget(key)
         for key in [key for key in self._on_disk if not self._is_current(key) and key not in self._in_checkpoint]:
-            (self._folder / key.file).unlink(missing_ok=True)
             del self._on_disk[key]
+            with contextlib.suppress(OSError):  # a file too many does no harm
+                (self._folder / key.file).unlink()
 
     def save(self) -> dict[int, SavedState]:
         """Writes what is not on disk yet; returns where every client's current state is."""
@@ -134,6 +136,7 @@ class ClientStates:
         if key in self._on_disk:
             return
         content = tensors_to_bytes(self._in_memory[key])
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._folder / key.file, content)
+        with disk_errors_named(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / key.file, content)
         self._on_disk[key] = sha256(content)

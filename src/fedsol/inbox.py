@@ -12,7 +12,7 @@ from fedsol.faults import Fault, corrupt
 from fedsol.federation import Federation
 from fedsol.messages import ServerState, State, Update
 from fedsol.randomness import generator_for
-from fedsol.weights import size_in_bytes
+from fedsol.weights import add, pick, size_in_bytes
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +62,15 @@ class Inbox:
             self.counts.corrupted += 1
             generator = generator_for(self.experiment.seed, "corruption", self.round, update.client)
             update = corrupt(update, self.server.weights, self.experiment.faults, generator)
-        if fault.late:
-            self.late.append(update)
+        if fault.late and reason_to_reject(update, self.server, *self.expected) is None:
+            self.late.append(self._moved(update, -1.0))
         else:
             self._check(update, age=0)
 
     def take_late(self, update: Update) -> None:
         """Takes in an update of the round before."""
         self.counts.late += 1
-        self._check(update, age=1)
+        self._check(self._moved(update, 1.0), age=1)
 
     def accepted(self) -> list[Update]:
         """The updates that are fit to be aggregated. Of two of one client, the older comes first."""
@@ -78,6 +78,11 @@ class Inbox:
         uniform = self.experiment.server.weighting == "uniform"
         sizes = [1 if uniform else update.examples for update in updates]
         return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
+
+    def _moved(self, update: Update, sign: float) -> Update:
+        """A late update waits as a change of the weights it was made from, and is applied to those it arrives at."""
+        parameters = pick(update.weights, self.server.parameters)
+        return replace(update, weights={**update.weights, **add(parameters, self.server.weights, sign)})
 
     def _check(self, update: Update, age: int) -> None:
         reason = reason_to_reject(update, self.server, *self.expected)

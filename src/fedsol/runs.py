@@ -118,8 +118,10 @@ class RunDirectory:
     def begin(self, federation: Federation) -> None:
         """Starts a new run. The experiment is written last: where it is, everything else is."""
         experiment = federation.experiment
+        if self.checkpoints.exist() or (self._metrics.is_file() and self._metrics.stat().st_size):
+            raise InputError(f"{self.path}: holds parts of a run without its experiment.toml; choose another directory")
         with disk_errors_named(self.path):
-            self.checkpoints.clear()
+            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
             save_manifest(
                 self.path / "partition.json",
                 [indices.numpy() for indices in federation.partition],

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from fedsol.aggregation import aggregate
+from fedsol.checks import not_finite
 from fedsol.client_states import ClientStates
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
@@ -153,11 +154,13 @@ class _Loop:
             self.late = checkpoint.late
             self.states.restore(checkpoint.clients)
             self.saved_round = checkpoint.round
-        elif len(rows) >= self.federation.experiment.server.checkpoint_every:
+        elif self.directory.checkpoints.exist():
             raise RunError(
-                f"{self.directory.path}: {len(rows)} rounds are finished, but no checkpoint of them is whole: the run "
+                f"{self.directory.path}: no checkpoint is whole and covered by the rows of metrics.jsonl, so the run "
                 "cannot go on; nothing was changed"
             )
+        elif rows:
+            log.warning("%s: there is no checkpoint yet; the run starts again with round 1", self.directory.path)
         self.rows = rows[: self.saved_round]
         self.directory.rewrite_rows(self.rows)
 
@@ -205,7 +208,13 @@ class _Loop:
     def _aggregate(self, before: ServerState, updates: Sequence[Update]) -> ServerState:
         if not updates:
             return before
-        return aggregate(self.federation.experiment.server, self.federation.algorithm, before, updates)
+        after = aggregate(self.federation.experiment.server, self.federation.algorithm, before, updates)
+        if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
+            raise RunError(
+                f"the global model has values {problem} after round {len(self.rows) + 1}; the run stops after round "
+                f"{len(self.rows)}: try a smaller client.lr or client.clip_norm"
+            )
+        return after
 
     def _evaluate(self, engine: Engine, server: ServerState, round_number: int) -> Tally | None:
         experiment = self.federation.experiment

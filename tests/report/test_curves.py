@@ -51,7 +51,7 @@ def test_pictures_are_written_and_repeat_byte_for_byte(tmp_path: Path, count: in
     paths = [draw_curves(some_curves(count), tmp_path / name, "Accuracy", "round") for name in ("a.png", "b.png")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     with Image.open(paths[0]) as image:
-        assert image.size == (1080, 600 if count < 20 else 825)
+        assert image.size == (1080, 600 if count < 20 else 1290)
         assert len(image.convert("RGB").getcolors(maxcolors=1_000_000)) > 50
 
 

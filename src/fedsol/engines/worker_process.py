@@ -20,9 +20,11 @@ from fedsol.messages import Job, State, pack_update
 from fedsol.weights import Weights, without_prefix
 
 
-def serve(connection: Connection, experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> None:
+def serve(
+    connection: Connection, parent: int, experiment: Experiment, dataset: Dataset, partition: list[Tensor]
+) -> None:
     """The main function of a worker process."""
-    _live_no_longer_than_the_parent()
+    _live_no_longer_than(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
@@ -70,10 +72,10 @@ class Worker:
         raise ValueError(f"a worker knows nothing of {message['kind']!r}")
 
 
-def _live_no_longer_than_the_parent() -> None:
+def _live_no_longer_than(parent: int) -> None:
     """A worker whose parent was killed would hold the run's lock and memory for nothing."""
     if sys.platform == "linux":
         death_signal = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(death_signal, signal.SIGKILL)
-        if os.getppid() == 1:
+        if os.getppid() != parent:  # it was gone before the call
             os._exit(1)

@@ -1,6 +1,7 @@
 """The engine that trains clients side by side in worker processes, one torch thread each."""
 
 import multiprocessing
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +127,7 @@ class _Worker:
 
     def __init__(self, context: BaseContext, federation: Federation) -> None:
         ours, theirs = context.Pipe()
-        arguments = (theirs, federation.experiment, federation.dataset, federation.partition)
+        arguments = (theirs, os.getpid(), federation.experiment, federation.dataset, federation.partition)
         self.process: BaseProcess = context.Process(target=serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
         self.process.start()
         theirs.close()  # ours then ends when the worker does

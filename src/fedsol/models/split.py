@@ -64,7 +64,7 @@ class SplitModel:
 
     def initial_weights(self) -> dict[str, Tensor]:
         """Copies of the model's own parameters and buffers."""
-        return {slot.name: slot.tensor.detach().clone() for slot in self._slots}
+        return {slot.name: slot.tensor.detach().clone(memory_format=torch.contiguous_format) for slot in self._slots}
 
     def train(self, mode: bool = True) -> None:
         """Training mode, or evaluation mode, for every pass from now on."""
