@@ -86,10 +86,10 @@ def peers(result: dict[str, Any]) -> str:
     )
     return f"""## 4. The same work in other frameworks
 
-Seconds of a round in steady state (start-up left out), and how many times fedsol's that is. Each runs in its own virtual
-environment, written as its documentation recommends (`benchmarks/peers/`); all take the same local steps on the same
-data, without augmentation, and evaluate the global model after every round. `cnn`: 100 clients of 500 images, 10 sampled,
-5 epochs, batches of 50. `embedded`: digits, 20 clients, 4 sampled. `paper`: the CNN layer by layer as papers write it;
+Seconds of a round in steady state (start-up left out), and how many times fedsol's that is. Each runs in its own
+virtual environment, written as its documentation recommends (`benchmarks/peers/`); all take the same local steps on the
+same data, without augmentation, and evaluate the global model after every round. `cnn`: 100 clients of 500 images, 10
+sampled, 5 epochs, batches of 50. `embedded`: digits, 20 clients, 4 sampled. `paper`: the CNN layer by layer as papers write it;
 `tuned`: the same network with fedsol's layout and order of layers. `2 x 1`: two processes of one thread.
 
 | workload | framework | seconds | over fedsol |
@@ -112,8 +112,8 @@ def growth(result: dict[str, Any]) -> str:
     return f"""## 5. Growth
 
 MNIST-like data (60,000 images), one local epoch, two workers (none where a round has one client). Memory grows with
-the clients of a round, whose updates are held until they are averaged, and not with all clients or rounds. A worker shares the data with the main process, so its
-memory is not on top of it.
+the clients of a round, whose updates are held until they are averaged, and not with all clients or rounds. A
+worker shares the data with the main process, so its memory is not on top of it.
 
 | | clients in a round | seconds of a round | peak of the main process, GiB | of a worker, GiB |
 |---|---|---|---|---|
