@@ -89,8 +89,8 @@ def peers(result: dict[str, Any]) -> str:
 Seconds of a round in steady state (start-up left out), and how many times fedsol's that is. Each runs in its own
 virtual environment, written as its documentation recommends (`benchmarks/peers/`); all take the same local steps on the
 same data, without augmentation, and evaluate the global model after every round. `cnn`: 100 clients of 500 images, 10
-sampled, 5 epochs, batches of 50. `embedded`: digits, 20 clients, 4 sampled. `paper`: the CNN layer by layer as papers write it;
-`tuned`: the same network with fedsol's layout and order of layers. `2 x 1`: two processes of one thread.
+sampled, 5 epochs, batches of 50. `embedded`: digits, 20 clients, 4 sampled. `paper`: the CNN layer by layer as papers
+write it; `tuned`: the same network with fedsol's layout and order of layers. `2 x 1`: two processes of one thread.
 
 | workload | framework | seconds | over fedsol |
 |---|---|---|---|
