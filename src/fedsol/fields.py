@@ -6,15 +6,11 @@ Algorithms describe their settings with these and need no validation library of 
 import dataclasses
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt
 
 NonNegative = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]
-Share = Annotated[float, Interval(ge=0, le=1)]
-PositiveShare = Annotated[float, Interval(gt=0, le=1)]
-Momentum = Annotated[float, Interval(ge=0, lt=1)]
 Count = Annotated[int, Ge(1)]
-NaturalNumber = Annotated[int, Ge(0)]
 
 
 def setting(default: Any, description: str) -> Any:

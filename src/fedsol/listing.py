@@ -2,7 +2,7 @@
 
 import dataclasses
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -40,15 +40,20 @@ def settings_of(cls: type) -> Rows:
 def describe_type(hint: Any) -> str:
     """A type with its bounds in a few words: `number >= 0`, `all | body | head`."""
     if hasattr(hint, "__metadata__"):
-        bounds = [
-            f"{sign} {getattr(bound, name):g}"
-            for bound in hint.__metadata__
-            for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-            if getattr(bound, name, None) is not None
-        ]
-        return f"{describe_type(hint.__origin__)} {', '.join(bounds)}".strip()
+        return f"{describe_type(hint.__origin__)} {describe_bounds(hint.__metadata__)}".strip()
     names: dict[Any, str] = {float: "number", int: "whole number", bool: "true | false", str: "text"}
     return names.get(hint) or " | ".join(str(value) for value in get_args(hint))
+
+
+def describe_bounds(metadata: Iterable[Any]) -> str:
+    """The bounds among the metadata of a type: `> 0, <= 1`."""
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    return ", ".join(
+        f"{sign} {getattr(bound, name):g}"
+        for bound in metadata
+        for name, sign in signs.items()
+        if getattr(bound, name, None) is not None
+    )
 
 
 def datasets() -> Rows:

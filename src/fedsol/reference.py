@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedsol.experiment import TABLES
-from fedsol.listing import algorithms, describe_type
+from fedsol.listing import algorithms, describe_bounds, describe_type
 
 INTRODUCTION = """# The experiment file
 
@@ -60,13 +60,7 @@ def _allowed(field: FieldInfo) -> str:
     hint = kinds[0] if is_optional and len(kinds) == 1 else field.annotation
     if getattr(hint, "__origin__", None) is dict:
         return "table"
-    bounds = [
-        f"{sign} {getattr(bound, name):g}"
-        for bound in field.metadata
-        for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-        if getattr(bound, name, None) is not None
-    ]
-    return f"{describe_type(hint)} {', '.join(bounds)}".strip()
+    return f"{describe_type(hint)} {describe_bounds(field.metadata)}".strip()
 
 
 def _toml(value: Any) -> str:
