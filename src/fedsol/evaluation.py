@@ -1,6 +1,7 @@
 """Accuracy of a model on data, in total and by class."""
 
 import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -44,6 +45,29 @@ class Tally:
     def class_accuracy(self) -> list[float | None]:
         """Share of correct answers by class; None for a class without examples."""
         return [right / all_ if all_ else None for right, all_ in zip(self.correct, self.examples, strict=True)]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a model does over clients that each tested it on data of their own."""
+
+    clients: int
+    mean: float | None
+    """Accuracy on all of their examples together."""
+    std: float | None
+    """Standard deviation of the clients' accuracies."""
+    worst: float | None
+
+
+def spread_over_clients(tallies: Iterable[Tally]) -> Spread:
+    """Of clients without examples nothing is known; they are left out."""
+    answered = [tally for tally in tallies if sum(tally.examples)]
+    if not answered:
+        return Spread(0, None, None, None)
+    accuracies = [tally.accuracy for tally in answered]
+    correct = sum(sum(tally.correct) for tally in answered)
+    examples = sum(sum(tally.examples) for tally in answered)
+    return Spread(len(answered), correct / examples, statistics.pstdev(accuracies), min(accuracies))
 
 
 @torch.inference_mode()

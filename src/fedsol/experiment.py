@@ -44,6 +44,9 @@ class PartitionSettings(Table):
         Field(description="sharding: shards of equal size, or the same number of shards per class"),
     ] = "size"
     file: Annotated[str, Field(description="file: a partition manifest or a JSON list of index lists")] = ""
+    held_out: Annotated[
+        float, Field(ge=0, lt=1, description="share of each client's samples kept out of training, for its own tests")
+    ] = 0.0
 
 
 class AugmentationSettings(Table):
@@ -125,6 +128,10 @@ class ServerSettings(Table):
         Field(description="how updates are combined; the last two bear some that are wrong, whatever their sizes"),
     ] = "mean"
     trim: Annotated[float, Field(ge=0, lt=0.5, description="trimmed-mean: share cut off at either end")] = 0.1
+    min_updates: Annotated[
+        int,
+        Field(ge=1, description="fewest updates that change the global model; a round with fewer leaves it as it is"),
+    ] = 1
     max_update_norm: Annotated[
         float | None, Field(gt=0, description="longest change of the weights that an update may bring; cut to it")
     ] = None
@@ -139,6 +146,10 @@ class ServerSettings(Table):
     optimizer_beta2: Annotated[float, Field(ge=0, lt=1, description="beta 2 of adam and yogi")] = 0.99
     optimizer_epsilon: Annotated[float, Field(gt=0, description="adaptivity of adam and yogi")] = 1e-3
     evaluate_every: Annotated[int, Field(ge=1, description="rounds between global evaluations")] = 1
+    evaluate_clients: Annotated[
+        int | None,
+        Field(ge=1, description="clients that test the global model on what they held out (default: all)"),
+    ] = None
     evaluate_batch: Annotated[int, Field(ge=1, description="batch size of evaluations")] = 50
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 1
 

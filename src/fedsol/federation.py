@@ -21,7 +21,8 @@ from fedsol.experiment import DataSettings, Experiment
 from fedsol.messages import Job, Update
 from fedsol.models.build import ModelShape, build_split_model
 from fedsol.models.split import SplitModel
-from fedsol.randomness import key_for, numpy_generator_for
+from fedsol.randomness import generator_for, key_for, numpy_generator_for
+from fedsol.sampling import hold_out
 from fedsol.task import Task
 from fedsol.weights import Weights
 
@@ -50,11 +51,24 @@ class Federation:
         """The global weights before the first round."""
         return self.model.initial_weights()
 
+    def training_samples(self, client: int) -> Tensor:
+        """What a client trains on: indices into the training split."""
+        return self._divided(client)[0]
+
+    def held_out_samples(self, client: int) -> Tensor:
+        """What a client keeps for its own tests: indices into the training split that it never trains on."""
+        return self._divided(client)[1]
+
+    def _divided(self, client: int) -> tuple[Tensor, Tensor]:
+        experiment = self.experiment
+        generator = generator_for(experiment.seed, "held-out", client)
+        return hold_out(self.partition[client], experiment.data.partition.held_out, generator)
+
     def train(self, job: Job) -> Update:
         """Runs one client's job."""
         experiment = self.experiment
         training = LocalTraining(experiment.client, experiment.seed, experiment.learning_rate(job.round), self.device)
-        data = ClientData(self.dataset, self.partition[job.client])
+        data = ClientData(self.dataset, self.training_samples(job.client))
         return train_client(job, self.algorithm, self.model, data, training)
 
     def task_for(self, weights: Weights) -> Task:
@@ -67,6 +81,17 @@ class Federation:
         """Counts the answers of a model on the test set, or on some of it."""
         batches = evaluation_batches(
             self.dataset.test, self.dataset, self.experiment.server.evaluate_batch, self.device, indices
+        )
+        return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
+
+    def evaluate_client(self, weights: Weights, client: int) -> Tally:
+        """Counts the answers of a model on what a client held out."""
+        batches = evaluation_batches(
+            self.dataset.train,
+            self.dataset,
+            self.experiment.server.evaluate_batch,
+            self.device,
+            self.held_out_samples(client),
         )
         return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
 

@@ -10,8 +10,9 @@ from fedsol.client_states import ClientStates
 from fedsol.experiment import Experiment
 from fedsol.faults import Fault, corrupt
 from fedsol.federation import Federation
-from fedsol.messages import ServerState, State, Update
+from fedsol.messages import Missing, ServerState, State, Update
 from fedsol.randomness import generator_for
+from fedsol.receipts import receipt_for
 from fedsol.weights import add, pick, size_in_bytes
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ class Counts:
     clipped: int = 0
     late: int = 0
     corrupted: int = 0
+    missing: int = 0
+    restarted: int = 0
     bytes_up: int = 0
 
 
@@ -67,6 +70,14 @@ class Inbox:
         else:
             self._check(update, age=0)
 
+    def take_missing(self, missing: Missing) -> None:
+        """Takes note of a client that was asked and sent no update."""
+        if missing.malformed:
+            self._reject(missing.client, missing.reason)
+        else:
+            self.counts.missing += 1
+            log.warning("round %d: no update of client %d: %s", self.round, missing.client, missing.reason)
+
     def take_late(self, update: Update) -> None:
         """Takes in an update of the round before."""
         self.counts.late += 1
@@ -87,21 +98,27 @@ class Inbox:
     def _check(self, update: Update, age: int) -> None:
         reason = reason_to_reject(update, self.server, *self.expected)
         if reason is not None:
-            self.counts.rejected += 1
-            log.warning("round %d: the update of client %d is rejected: it %s", self.round, update.client, reason)
+            self._reject(update.client, reason)
             return
         update, was_clipped = clipped(update, self.server, self.experiment.server.max_update_norm)
         self.counts.clipped += was_clipped
         self.states.stage(update.client, self.round, update.state)
+        self.counts.restarted += bool(update.metrics.get("restarted"))
         self._fit.append((update.client, -age, replace(update, state={})))
 
+    def _reject(self, client: int, reason: str) -> None:
+        self.counts.rejected += 1
+        log.warning("round %d: the update of client %d is rejected: it %s", self.round, client, reason)
 
-def expected_answers(federation: Federation, server: ServerState, state: State) -> tuple[State, State]:
+
+def expected_answers(
+    federation: Federation, server: ServerState, state: State, keeps_states: bool
+) -> tuple[State, State]:
     """Payload and state as this algorithm's clients send them: what `finish` makes of a job that did nothing."""
     task = federation.task_for(server.weights)
     view = federation.algorithm.begin(task, federation.algorithm.broadcast(server), state)
     new_state, payload = federation.algorithm.finish(task, dict(task.anchor), 1, view)
-    return payload, new_state
+    return payload, receipt_for(new_state, 0) if keeps_states else new_state
 
 
 def late_by_client(updates: Sequence[Update]) -> list[Update]:

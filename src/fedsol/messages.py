@@ -45,6 +45,16 @@ class Update:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """A job that brought no update."""
+
+    client: int
+    reason: str
+    malformed: bool = False
+    """Whether an answer came that is no update, rather than none."""
+
+
+@dataclass(frozen=True)
 class ServerState:
     """Everything the server carries from one round to the next."""
 

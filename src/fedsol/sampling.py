@@ -1,6 +1,7 @@
-"""Which clients take part in a round."""
+"""Which clients take part in a round, and which of its samples a client keeps out of training."""
 
 import torch
+from torch import Tensor
 
 from fedsol.experiment import Experiment
 from fedsol.randomness import generator_for
@@ -16,3 +17,23 @@ def sample_clients(experiment: Experiment, clients: int, round_number: int) -> l
     """Ids of the clients of a round, ascending; they depend on the seed and the round alone."""
     order = torch.randperm(clients, generator=generator_for(experiment.seed, "sampling", round_number))
     return sorted(order[: sample_size(experiment, clients)].tolist())
+
+
+def sample_testers(experiment: Experiment, clients: int, round_number: int) -> list[int]:
+    """Ids of the clients that test the model of a round on what they held out, ascending; none if nothing is."""
+    if not experiment.data.partition.held_out:
+        return []
+    order = torch.randperm(clients, generator=generator_for(experiment.seed, "testers", round_number))
+    return sorted(order[: experiment.server.evaluate_clients].tolist())
+
+
+def hold_out(indices: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Divides a client's samples into those it trains on and a random share that it keeps for tests.
+
+    Where a share is asked for, both parts have at least one sample, if there are two.
+    """
+    if not share or len(indices) < 2:
+        return indices, indices[:0]
+    kept = min(max(1, round(share * len(indices))), len(indices) - 1)
+    order = torch.randperm(len(indices), generator=generator)
+    return indices[order[kept:].sort().values], indices[order[:kept].sort().values]

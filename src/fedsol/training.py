@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,16 +16,17 @@ from fedsol.client_states import ClientStates
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
-from fedsol.evaluation import Tally
+from fedsol.evaluation import Tally, spread_over_clients
 from fedsol.experiment import Experiment
 from fedsol.faults import plan
 from fedsol.federation import Federation, build_federation
 from fedsol.inbox import Inbox, expected_answers, late_by_client
 from fedsol.interrupts import Interrupts
-from fedsol.messages import Job, ServerState, Update
+from fedsol.messages import Job, Missing, ServerState, Update
 from fedsol.randomness import one_torch_thread
+from fedsol.receipts import receipt_for
 from fedsol.runs import Row, Run, RunDirectory, rows_hash
-from fedsol.sampling import sample_clients
+from fedsol.sampling import sample_clients, sample_testers
 from fedsol.weights import pick, size_in_bytes
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,9 @@ class RoundResult:
     updates: Sequence[Update]
     """The accepted updates, by client id."""
     evaluation: Tally | None
+    """On the global test set, if the round was evaluated."""
+    held_out: Mapping[int, Tally]
+    """On what clients held out, by client."""
     row: Row
 
 
@@ -67,11 +72,13 @@ def train(
     callbacks: Iterable[Callback] = (),
     out: str | Path | None = None,
     resume: bool = False,
+    engine: Callable[[Federation], Engine] = make_engine,
 ) -> Run:
     """Runs an experiment and returns what came of it.
 
     With `out` the run directory is written there, and `resume` goes on with a run that is there already, to bitwise
     the same end as if it had never stopped. On Ctrl-C the last finished round is saved and `KeyboardInterrupt` raised.
+    `engine` makes the place where clients are trained; by default the one that the experiment names.
     """
     if out is None and resume:
         raise InputError("resume: needs the directory of the run (out)")
@@ -80,28 +87,31 @@ def train(
         raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another directory (--out)")
     with one_torch_thread():
         federation = build_federation(experiment)
-        with directory.locked() if directory else nullcontext():
-            return _Loop(federation, directory, list(callbacks)).run()
+        with directory.locked() if directory else nullcontext(), engine(federation) as opened:
+            return _Loop(federation, directory, list(callbacks), opened).run()
 
 
 class _Loop:
     """The state of the round loop: what is known after the last finished round."""
 
-    def __init__(self, federation: Federation, directory: RunDirectory | None, callbacks: list[Callback]) -> None:
+    def __init__(
+        self, federation: Federation, directory: RunDirectory | None, callbacks: list[Callback], engine: Engine
+    ) -> None:
         self.federation = federation
         self.directory = directory
         self.callbacks = callbacks
+        self.engine = engine
         initial = federation.initial_weights()
         parameters, buffers = pick(initial, federation.model.names), pick(initial, federation.model.buffers)
         algorithm = federation.algorithm
         self.server = ServerState(
             initial, federation.model.names, federation.clients, algorithm.init_server(parameters)
         )
-        self.states = ClientStates(
-            lambda: algorithm.init_client(parameters, buffers),
-            directory.checkpoints.client_folder if directory else None,
-        )
-        self.expected = expected_answers(federation, self.server, algorithm.init_client(parameters, buffers))
+        initial_state = algorithm.init_client(parameters, buffers)
+        self.expected = expected_answers(federation, self.server, initial_state, engine.keeps_states)
+        if engine.keeps_states:
+            initial_state = receipt_for(initial_state, 0)
+        self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.late: list[Update] = []
         self.rows: list[Row] = []
         self.saved_round = 0
@@ -112,11 +122,11 @@ class _Loop:
         self._open_directory()
         experiment = self.federation.experiment
         assert experiment.rounds is not None
-        with self.interrupts, make_engine(self.federation) as engine:
+        with self.interrupts:
             try:
                 self._tell("started", self.federation, list(self.rows))
                 for round_number in range(len(self.rows) + 1, experiment.rounds + 1):
-                    self._round(engine, round_number)
+                    self._round(round_number)
             finally:
                 self._finish()
         return self._run_so_far()
@@ -164,30 +174,31 @@ class _Loop:
         self.rows = rows[: self.saved_round]
         self.directory.rewrite_rows(self.rows)
 
-    def _round(self, engine: Engine, round_number: int) -> None:
+    def _round(self, round_number: int) -> None:
         """One round: sample, train, check, aggregate, evaluate; then all of it is kept, or nothing."""
         start = time.perf_counter()
         before = self.server
         with self.interrupts.allowed():
             clients = sample_clients(self.federation.experiment, self.federation.clients, round_number)
             self._tell("round_started", round_number, clients)
-            inbox, bytes_down = self._train(engine, round_number, clients)
+            inbox, bytes_down = self._train(round_number, clients)
             accepted = inbox.accepted()
             after = self._aggregate(before, accepted)
-            evaluation = self._evaluate(engine, after, round_number)
+            evaluation, held_out = self._evaluate(after, round_number)
         seconds = time.perf_counter() - start
-        row = make_row(clients, inbox, accepted, bytes_down, evaluation, seconds)
+        row = make_row(clients, inbox, accepted, bytes_down, evaluation, held_out, seconds)
         if self.directory:
             self.directory.append_row(row)
         self.server = after
         self.late = late_by_client(inbox.late)
-        self.states.commit(round_number)
+        if len(accepted) >= self.federation.experiment.server.min_updates:
+            self.states.commit(round_number)
         self.rows.append(row)
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
-        self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, row))
+        self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, held_out, row))
 
-    def _train(self, engine: Engine, round_number: int, clients: Sequence[int]) -> tuple[Inbox, int]:
+    def _train(self, round_number: int, clients: Sequence[int]) -> tuple[Inbox, int]:
         """The round's updates, and the bytes that were sent for them."""
         experiment = self.federation.experiment
         faults = plan(experiment.faults, experiment.seed, round_number, clients)
@@ -200,15 +211,20 @@ class _Loop:
             for client in clients
             if not faults[client].dropped
         ]
-        for update in engine.train(jobs, self.states.get):
-            inbox.take(update)
-            self._tell("client_finished", update)
+        for answer in self.engine.train(jobs, self.states.get):
+            if isinstance(answer, Missing):
+                inbox.take_missing(answer)
+            else:
+                inbox.take(answer)
+                self._tell("client_finished", answer)
         return inbox, len(clients) * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
 
     def _aggregate(self, before: ServerState, updates: Sequence[Update]) -> ServerState:
-        if not updates:
+        settings = self.federation.experiment.server
+        if len(updates) < settings.min_updates:
             return before
-        after = aggregate(self.federation.experiment.server, self.federation.algorithm, before, updates)
+        rule = partial(aggregate, settings, self.federation.algorithm)
+        after = self.engine.aggregate(before, updates, rule)
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(
                 f"the global model has values {problem} after round {len(self.rows) + 1}; the run stops after round "
@@ -216,17 +232,22 @@ class _Loop:
             )
         return after
 
-    def _evaluate(self, engine: Engine, server: ServerState, round_number: int) -> Tally | None:
-        experiment = self.federation.experiment
+    def _evaluate(self, server: ServerState, round_number: int) -> tuple[Tally | None, dict[int, Tally]]:
+        """On the global test set, if there is one, and on what clients held out, if they did."""
+        federation, experiment = self.federation, self.federation.experiment
         if round_number % experiment.server.evaluate_every and round_number != experiment.rounds:
-            return None
-        tally = engine.evaluate(server.weights)
+            return None, {}
+        testers = sample_testers(experiment, federation.clients, round_number)
+        held_out = dict(sorted(self.engine.evaluate_clients(server.weights, testers))) if testers else {}
+        if not len(federation.dataset.test):
+            return None, held_out
+        tally = self.engine.evaluate(server.weights)
         if not torch.isfinite(torch.tensor(tally.loss)):
             raise RunError(
                 f"round {round_number}: the test loss of the global model is not finite ({tally.loss}); "
                 f"the run stops after round {len(self.rows)}: try a smaller client.lr or client.clip_norm"
             )
-        return tally
+        return tally, held_out
 
     def _save_checkpoint(self) -> None:
         if self.directory and len(self.rows) > self.saved_round:
@@ -244,9 +265,11 @@ def make_row(
     accepted: Sequence[Update],
     bytes_down: int,
     evaluation: Tally | None,
+    held_out: Mapping[int, Tally],
     seconds: float,
 ) -> Row:
     """The row of a finished round in metrics.jsonl."""
+    spread = spread_over_clients(held_out.values())
     faults, counts = inbox.faults.values(), inbox.counts
     return {
         "round": inbox.round,
@@ -260,10 +283,15 @@ def make_row(
         "bytes_down": bytes_down,
         "rejected": counts.rejected,
         "clipped": counts.clipped,
-        "dropped": sum(fault.dropped for fault in faults),
+        "dropped": sum(fault.dropped for fault in faults) + counts.missing,
         "stragglers": sum(fault.work < 1 and not fault.dropped for fault in faults),
         "late": counts.late,
         "corrupted": counts.corrupted,
+        "restarted": counts.restarted,
         "client_ids": list(clients),
         "class_accuracy": evaluation.class_accuracy if evaluation else None,
+        "held_out_clients": spread.clients,
+        "held_out_accuracy": spread.mean,
+        "held_out_std": spread.std,
+        "held_out_worst": spread.worst,
     }

@@ -6,23 +6,36 @@ from types import TracebackType
 from typing import Self
 
 from fedsol.evaluation import Tally
-from fedsol.messages import Job, State, Update
+from fedsol.messages import Job, Missing, ServerState, State, Update
 from fedsol.weights import Weights
+
+Aggregation = Callable[[ServerState, Sequence[Update]], ServerState]
 
 
 class Engine(ABC):
     """Trains and evaluates. Use it as a context manager: it may hold processes or connections."""
 
+    keeps_states = False
+    """Whether clients keep their states themselves; jobs and updates then carry receipts of them."""
+
     @abstractmethod
-    def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update]:
+    def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update | Missing]:
         """Runs the jobs of one round; updates come in any order, as they are finished.
 
         `state_of` gives a client's own state, which is put into its job when it is that job's turn.
         """
 
+    def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
+        """Applies the rule that makes one model of many; an engine may protect what goes in and what comes out."""
+        return rule(before, updates)
+
     @abstractmethod
     def evaluate(self, weights: Weights) -> Tally:
         """Evaluates global weights on the test set."""
+
+    @abstractmethod
+    def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+        """Evaluates global weights on what these clients held out; answers come in any order."""
 
     @abstractmethod
     def close(self) -> None:

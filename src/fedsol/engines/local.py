@@ -23,5 +23,9 @@ class LocalEngine(Engine):
     def evaluate(self, weights: Weights) -> Tally:
         return self._federation.evaluate(weights)
 
+    def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+        for client in clients:
+            yield client, self._federation.evaluate_client(weights, client)
+
     def close(self) -> None:
         pass

@@ -69,6 +69,9 @@ class Worker:
         if message["kind"] == "evaluate":
             indices = torch.arange(message["start"], message["stop"])
             return {"kind": "tally", **asdict(self._federation.evaluate(self._weights, indices))}, {}
+        if message["kind"] == "evaluate client":
+            tally = self._federation.evaluate_client(self._weights, message["client"])
+            return {"kind": "tally", "client": message["client"], **asdict(tally)}, {}
         raise ValueError(f"a worker knows nothing of {message['kind']!r}")
 
 

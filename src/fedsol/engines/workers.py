@@ -68,6 +68,12 @@ class WorkersEngine(Engine):
             total = total + tally
         return total
 
+    def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+        self._begin_round(weights, {})
+        tasks = [_Task({"kind": "evaluate client", "client": client}, client) for client in clients]
+        for message, _ in self._run(tasks, lambda _: {}):
+            yield message["client"], _tally(message)
+
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
