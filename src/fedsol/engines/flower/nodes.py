@@ -58,7 +58,10 @@ class Nodes:
         self._asked |= set(nodes)
         questions = {node: Message(RecordDict(), node, "query.identity", ttl=SECONDS_TO_ANSWER) for node in nodes}
         for node, reply in receive(self._grid, questions, SECONDS_TO_ANSWER, self._pause):
-            client = None if reply.has_error() else dict(reply.content.metric_records.get(METRICS, {})).get("client")
+            if reply.has_error():
+                log.warning("node %d is left out: it did not say which client it is (%s)", node, reply.error.reason)
+                continue
+            client = dict(reply.content.metric_records.get(METRICS, {})).get("client")
             if not isinstance(client, int) or not 0 <= client < self._clients:
                 log.warning("node %d is left out: its partition-id must be 0 to %d", node, self._clients - 1)
             elif client in self._node_of:
