@@ -13,7 +13,6 @@ from rich.table import Table
 from fedsol.commands import read_experiment
 from fedsol.engines import available_cores
 from fedsol.estimate.calibration import STEPS
-from fedsol.estimate.footprint import memory_of_this_process
 from fedsol.estimate.plan import Plan, Request, make_plans
 from fedsol.estimate.prediction import Deployment, Estimate, Network, estimate
 from fedsol.estimate.units import parse_bandwidth, parse_duration, show_bytes, show_seconds
@@ -32,7 +31,6 @@ def show_estimate(
     as_json: bool,
 ) -> None:
     """Estimates, and prints the result."""
-    process = memory_of_this_process()
     request.check()
     network.check()
     experiment = read_experiment(name, changes)
@@ -40,7 +38,7 @@ def show_estimate(
     plans = make_plans(parse_variants(algorithms, experiment) if algorithms else own, request)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     with Console(stderr=True).status("measuring …"):
-        found = estimate(plans, network, process)
+        found = estimate(plans, network)
     notes = assumptions(plans, found, network, load)
     if as_json:
         print(json.dumps(as_dict(plans, found, notes), indent=2))
@@ -153,12 +151,12 @@ def assumptions(plans: Sequence[Plan], found: Sequence[Estimate], network: Netwo
         *given,
         "bytes: exact for the tensors of weights, broadcast and payload as metrics.jsonl counts them, uncompressed; a "
         "network adds its framing; client states are not among them",
-        f"time: the median of {seconds.repeats} short measurements ({STEPS} local steps, some updates aggregated, some of "
-        f"the test set evaluated) on this machine as busy as it is now{busy}; ± is half the way from the 10th to the 90th "
-        "percentile of the repeats: it knows nothing of a machine that is busier or hotter later",
+        f"time: the median of {seconds.repeats} short measurements ({STEPS} local steps, some updates aggregated, some "
+        f"of the test set evaluated) on this machine as busy as it is now{busy}; ± is half the way from the 10th to "
+        "the 90th percentile of the repeats: it knows nothing of a machine that is busier or hotter later",
         "time: left out are starting up, reading data, checkpoints and client states on disk, and what [faults] does",
-        "memory: tensors are counted, the process itself is measured; a round's updates are held until they are "
-        "averaged; scratch memory inside torch's operations and the allocator's reserve come on top",
+        "memory: tensors are counted, the process itself (with what it reads data with) is measured; a round's updates "
+        "are held until they are averaged; scratch memory of torch's operations and the allocator's reserve come on top",
         "disk: checkpoints and client states of a simulation; its results need little beside them",
     ]
     if any(plan.experiment.faults.dropout for plan in plans):

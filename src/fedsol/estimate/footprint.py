@@ -30,7 +30,7 @@ class Footprint:
     server: int
     """Peak of the main process."""
     process: int
-    """The interpreter with its libraries, as measured in this process."""
+    """The interpreter with its libraries, as measured in this process after it has read the data."""
     data: int
     """Both splits; workers share them."""
     updates: int

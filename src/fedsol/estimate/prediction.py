@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedsol.errors import InputError
 from fedsol.estimate.calibration import Calibration, Costs, Effort, bench_for, calibrate
-from fedsol.estimate.footprint import Footprint, footprint
+from fedsol.estimate.footprint import Footprint, footprint, memory_of_this_process
 from fedsol.estimate.plan import Plan
 from fedsol.estimate.traffic import ClientBytes, bytes_per_client
 from fedsol.sampling import sample_clients
@@ -115,11 +115,14 @@ class Estimate:
     deployment: Deployment | None
 
 
-def estimate(plans: Sequence[Plan], network: Network, process: int, effort: Effort | None = None) -> list[Estimate]:
-    """Counts and measures; `process` is the memory of a process that has not loaded any data."""
+def estimate(plans: Sequence[Plan], network: Network, effort: Effort | None = None) -> list[Estimate]:
+    """Counts and measures."""
     network.check()
+    calibrations = calibrate(plans, effort)
+    read = {id(plan.data): plan.data.bytes for plan in plans if plan.data.is_real}
+    process = max(0, memory_of_this_process() - sum(read.values()))
     found = []
-    for plan, calibration in zip(plans, calibrate(plans, effort), strict=True):
+    for plan, calibration in zip(plans, calibrations, strict=True):
         bench = bench_for(plan)
         traffic = bytes_per_client(bench)
         memory = footprint(plan, bench, traffic, process)
