@@ -197,7 +197,7 @@ def test_the_meter_counts_what_is_alive_at_the_same_time():
 
 
 def test_a_step_needs_at_least_its_gradients_momentum_and_activations():
-    """Weights, gradients and momentum, two hidden layers for 50 examples; and not much more than that and the inputs."""
+    """Weights, gradients and momentum, two hidden layers for 50 examples; not much more than that and the inputs."""
     bench = calibration.bench_for(plan_of(experiment({"name": "fedavg"})))
     model = bytes_per_client(bench).down
     assert 3 * model + 2 * 4 * 50 * 16 <= footprint.peak_of_tensors(bench) <= 5 * model + 4 * (4 * 50 * 64)

@@ -156,7 +156,7 @@ def assumptions(plans: Sequence[Plan], found: Sequence[Estimate], network: Netwo
         "the 90th percentile of the repeats: it knows nothing of a machine that is busier or hotter later",
         "time: left out are starting up, reading data, checkpoints and client states on disk, and what [faults] does",
         "memory: tensors are counted, the process itself (with what it reads data with) is measured; a round's updates "
-        "are held until they are averaged; scratch memory of torch's operations and the allocator's reserve come on top",
+        "are held until they are averaged; torch's scratch memory and the allocator's reserve come on top",
         "disk: checkpoints and client states of a simulation; its results need little beside them",
     ]
     if any(plan.experiment.faults.dropout for plan in plans):
