@@ -116,10 +116,11 @@ CLIENT: Columns = {
 
 def _print(plans: Sequence[Plan], found: Sequence[Estimate], notes: Sequence[str]) -> None:
     plan = plans[0]
+    epochs = plan.experiment.client.epochs
     _say(
         f"{plan.experiment.data.name}, {plan.experiment.model.name} ({show_bytes(found[0].memory.model)}): "
         f"{plan.clients:,} clients, {plan.per_round:,} in a round, {plan.rounds:,} rounds, "
-        f"{plan.experiment.client.epochs} local epochs, batches of {plan.experiment.client.batch_size}"
+        f"{epochs} local epoch{'s' if epochs > 1 else ''}, batches of {plan.experiment.client.batch_size}"
     )
     _say("")
     _table("Bytes", TRAFFIC, found)
