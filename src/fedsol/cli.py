@@ -140,6 +140,40 @@ def partition(
     show_partition(experiment, changes or [], out or new_directory("partition"))
 
 
+@app.command()
+@guarded
+def estimate(
+    experiment: ExperimentArgument = None,
+    changes: SetOption = None,
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Option("--algorithm", "-a", help="As in compare; default: the experiment's own."),
+    ] = None,
+    clients: Annotated[int | None, typer.Option("--clients", help="Number of all clients.")] = None,
+    per_round: Annotated[int | None, typer.Option("--per-round", help="Clients in a round.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds.")] = None,
+    examples: Annotated[int | None, typer.Option("--examples", help="Samples of every client.")] = None,
+    up: Annotated[str | None, typer.Option("--up", help="A client's upload, such as 10Mbit.")] = None,
+    down: Annotated[str | None, typer.Option("--down", help="A client's download, such as 50Mbit.")] = None,
+    server_up: Annotated[str | None, typer.Option("--server-up", help="The server's link to all clients.")] = None,
+    server_down: Annotated[str | None, typer.Option("--server-down", help="The server's link from them.")] = None,
+    device_speed: Annotated[
+        float | None, typer.Option("--device-speed", help="A client's device, in workers of this machine.")
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option("--interval", help="Time between the starts of rounds, such as 10min.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Estimate time, memory and bytes, here and for a deployment; nothing is downloaded and nothing written."""
+    from fedsol.estimate.command import parse_network, show_estimate
+    from fedsol.estimate.plan import Request
+
+    request = Request(clients, per_round, rounds, examples)
+    network = parse_network(up, down, server_up, server_down, device_speed, interval)
+    show_estimate(experiment, changes or [], algorithms or [], request, network, as_json)
+
+
 @data_app.command("fetch")
 @guarded
 def data_fetch(name: Annotated[str, typer.Argument()], root: RootOption = Path("data")) -> None:

@@ -154,6 +154,11 @@ def load_dataset(settings: DataSettings) -> Dataset:
             test_fraction=settings.test_fraction,
             cache=settings.cache,
         )
+    return presented(dataset, settings)
+
+
+def presented(dataset: Dataset, settings: DataSettings) -> Dataset:
+    """The dataset as `[data]` wants it shown to a model: its channels and its augmentation."""
     changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
     if dataset.train.inputs.dtype != torch.uint8:
         if changes or settings.channels is not None:
