@@ -27,10 +27,7 @@ def bytes_per_client(federation: Federation, algorithm: Algorithm | None = None)
         federation = replace(federation, algorithm=algorithm)
     server = initial_server(federation)
     weights = server.weights
-    own = federation.algorithm.init_client(
-        pick(weights, federation.model.names), pick(weights, federation.model.buffers)
-    )
-    payload, state = expected_answers(federation, server, own)
+    payload, state = expected_answers(federation, server, federation.initial_state(), keeps_states=False)
     size = size_in_bytes(weights)
     broadcast = federation.algorithm.broadcast(server)
     return ClientBytes(size + size_in_bytes(broadcast), size + size_in_bytes(payload), size_in_bytes(state))

@@ -70,8 +70,13 @@ class Nodes:
                 self._node_of[client] = node
 
 
-def receive(grid: Grid, messages: Mapping[int, Message], timeout: float, pause: float) -> Iterator[tuple[int, Message]]:
-    """Sends messages; gives the key of each with its reply, as they come, until all are there or the time is over."""
+def receive(
+    grid: Grid, messages: Mapping[int, Message], timeout: float, wait: Callable[[], None]
+) -> Iterator[tuple[int, Message]]:
+    """Sends messages; gives the key of each with its reply, as they come, until all are there or the time is over.
+
+    `wait` is called between two looks for replies.
+    """
     identifiers = list(grid.push_messages(list(messages.values())))
     if len(identifiers) != len(messages):
         raise RunError("Flower did not take the messages of this round; its log says why")
@@ -83,4 +88,4 @@ def receive(grid: Grid, messages: Mapping[int, Message], timeout: float, pause: 
                 yield waiting.pop(reply.metadata.reply_to_message_id), reply
         if not waiting or time.monotonic() >= end:
             return
-        time.sleep(pause)
+        wait()
