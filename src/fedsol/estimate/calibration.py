@@ -23,7 +23,6 @@ from fedsol.federation import Federation, assemble
 from fedsol.inbox import expected_answers
 from fedsol.messages import Job, ServerState, State, Update
 from fedsol.randomness import one_torch_thread
-from fedsol.weights import pick
 
 T = TypeVar("T")
 
@@ -147,7 +146,7 @@ class Bench:
         self._algorithm = self.federation.algorithm
         self._server = initial_server(self.federation)
         self._settings = self.federation.experiment.server
-        self._expected = expected_answers(self.federation, self._server, self._state(0))
+        self._expected = expected_answers(self.federation, self._server, self._state(0), keeps_states=False)
 
     def lap(self, engine: Engine) -> Laps:
         """Takes every measurement once."""
@@ -165,11 +164,10 @@ class Bench:
         weights = dict(self._server.weights)  # another dict than before: a round hands its weights out anew
         broadcast = self._algorithm.broadcast(self._server)
         jobs = [Job(client, 1, weights, broadcast, work=work) for client in clients]
-        return timed(lambda: list(engine.train(jobs, self._state)))
+        return timed(lambda: [answer for answer in engine.train(jobs, self._state) if isinstance(answer, Update)])
 
     def _state(self, _client: int) -> State:
-        weights, model = self._server.weights, self.federation.model
-        return self._algorithm.init_client(pick(weights, model.names), pick(weights, model.buffers))
+        return self.federation.initial_state()
 
     def _aggregate(self, updates: list[Update]) -> ServerState:
         for update in updates:
