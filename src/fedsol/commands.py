@@ -108,7 +108,7 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     """`fedsol partition`."""
-    from fedsol.data.manifest import save_manifest
+    from fedsol.data.manifest import label_counts, save_manifest
     from fedsol.federation import fill_defaults, load_dataset, partition_of
     from fedsol.report.partition_figure import draw_partition, partition_summary
 
@@ -131,6 +131,7 @@ def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
         samples=len(labels),
         settings=settings.model_dump(),
         seed=experiment.seed,
+        class_counts=label_counts(labels, clients, dataset.classes),
     )
     title = f"{experiment.data.name}, {settings.kind}, seed {experiment.seed}"
     draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedsol.checkpoints import Checkpoints
-from fedsol.data.manifest import load_manifest, partition_hash, save_manifest
+from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment, differing_keys
@@ -122,15 +123,18 @@ class RunDirectory:
             raise InputError(f"{self.path}: holds parts of a run without its experiment.toml; choose another directory")
         with disk_errors_named(self.path):
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            partition = [indices.numpy() for indices in federation.partition]
+            dataset = federation.dataset
             save_manifest(
                 self.path / "partition.json",
-                [indices.numpy() for indices in federation.partition],
+                partition,
                 dataset=experiment.data.name,
-                samples=len(federation.dataset.train),
+                samples=len(dataset.train),
                 settings=experiment.data.partition.model_dump(),
                 seed=experiment.seed,
+                class_counts=label_counts(dataset.train.labels.numpy(), partition, dataset.classes),
             )
-            surroundings = {**environment(), "data_sha256": data_hash(federation.dataset)}
+            surroundings = {**environment(), "data_sha256": data_hash(dataset)}
             write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
             write_atomically(self._metrics, b"")
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
@@ -210,7 +214,7 @@ def environment() -> dict[str, Any]:
     """What the run was made with, for people who want to make it again."""
     packages = ("fedsol", "torch", "numpy", "safetensors", "scikit-learn")
     return {
-        "command": " ".join(sys.argv),
+        "command": shlex.join(sys.argv),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
