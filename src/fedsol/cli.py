@@ -138,6 +138,18 @@ def partition(
     show_partition(experiment, changes or [], out or new_directory("partition"))
 
 
+@app.command()
+@guarded
+def report(
+    places: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or directories with runs below them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained HTML page about one run or many: table, curves, classes, partition, settings."""
+    from fedsol.report.commands import make_report
+
+    make_report(places, out)
+
+
 @data_app.command("fetch")
 @guarded
 def data_fetch(name: Annotated[str, typer.Argument()], root: RootOption = Path("data")) -> None:
