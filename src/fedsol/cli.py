@@ -77,11 +77,18 @@ def run(
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Serve the report on this machine while training.")] = False,
+    port: Annotated[int | None, typer.Option("--port", help="Port of --live (default: any free one).")] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", metavar="NAMES", help="tensorboard, wandb, mlflow; comma-separated.")
+    ] = None,
 ) -> None:
     """Run one experiment; with none given, the quick start on embedded data. A run's directory goes on with it."""
     from fedsol.commands import run_experiment
+    from fedsol.watching import Watching
 
-    run_experiment(experiment, changes or [], out or None, resume, new_directory)
+    watching = Watching(live, port, track)
+    run_experiment(experiment, changes or [], out or None, resume, new_directory, watching)
 
 
 @app.command()

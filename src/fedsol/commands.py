@@ -16,6 +16,7 @@ from fedsol.experiment import Experiment, apply_overrides, parse_override
 from fedsol.progress import percent, progress
 from fedsol.runs import RunDirectory
 from fedsol.training import train
+from fedsol.watching import Watching
 
 console = Console()
 
@@ -32,6 +33,7 @@ def run_experiment(
     out: Path | None,
     resume: bool,
     new_directory: Callable[[str], Path],
+    watching: Watching | None = None,
 ) -> None:
     """`fedsol run`."""
     _show_warnings()
@@ -48,7 +50,8 @@ def run_experiment(
     label = experiment.algorithm["name"].rpartition(":")[2]
     out = out or new_directory(f"{Path(experiment.data.name).stem}-{label}-seed{experiment.seed}")
     try:
-        run = train(experiment, [progress(console, label)], out, resume)
+        with (watching or Watching()).callbacks(out, _say) as watchers:
+            run = train(experiment, [progress(console, label), *watchers], out, resume)
     except KeyboardInterrupt:
         if RunDirectory(out).exists:
             _say(f"\nSaved in {out}. Go on with: fedsol run {out}")

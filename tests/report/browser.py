@@ -18,7 +18,6 @@ PATIENCE = 60.0
 """Seconds until something that must happen is given up; nothing is measured."""
 
 
-
 def find_chromium() -> str | None:
     """Debian's Chromium, or another one of that family."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -3,6 +3,7 @@
 import json
 import operator
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,8 +66,13 @@ def read_runs(paths: Sequence[Path]) -> list[FoundRun]:
 def _walk(place: Path) -> Any:
     """As os.walk, in order of names, and never into a run."""
     for folder, folders, files in os.walk(place):
-        folders[:] = [] if _is_run(files) else sorted(folders)
+        folders[:] = [] if _is_run(files) else sorted(folders, key=_natural)
         yield folder, folders, files
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts `seed-2` before `seed-10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def _is_run(files: Sequence[str]) -> bool:

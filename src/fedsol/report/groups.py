@@ -46,7 +46,8 @@ def label_groups(groups: Sequence[Group]) -> list[str]:
         for key, column in different.items():
             own = key.startswith("algorithm.")
             compared = alike if own else range(len(groups))
-            if key != "algorithm.name" and any(column[other] != column[number] for other in compared):
+            differs = key != "algorithm.name" and any(column[other] != column[number] for other in compared)
+            if differs and column[number] is not None:
                 parts.append(f"{key.removeprefix('algorithm.')}={as_text(column[number])}")
         labels.append(f"{algorithm} {', '.join(parts)}".strip())
     return [_numbered(labels, number) for number in range(len(labels))]
@@ -54,7 +55,7 @@ def label_groups(groups: Sequence[Group]) -> list[str]:
 
 def as_text(value: Any) -> str:
     """A setting as it stands in a label or a table."""
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _numbered(labels: Sequence[str], number: int) -> str:

@@ -45,7 +45,10 @@ def report_data(runs: Sequence[FoundRun], live: bool = False, done: bool = True)
         "live": live,
         "done": done,
         "groups": [{"label": label, "runs": group.runs} for label, group in zip(labels, groups, strict=True)],
-        "differences": {key: list(map(as_text, column)) for key, column in differences(groups).items()},
+        "differences": {
+            key: [None if value is None else as_text(value) for value in column]
+            for key, column in differences(groups).items()
+        },
         "partitions": list(partitions.values()),
         "runs": [_run_data(run, names) for run in runs],
     }
@@ -101,5 +104,5 @@ def _run_data(run: FoundRun, partitions: Sequence[str]) -> dict[str, Any]:
         "partition": partitions.index(run.partition["sha256"]) if run.partition else None,
         "environment": {key: str(value) for key, value in flatten(run.environment).items()},
         "toml": run.toml,
-        "command": shlex.join(["fedsol", "run", str(run.path / "experiment.toml"), "--out", "again"]),
+        "command": shlex.join(["fedsol", "run", str(run.path / "experiment.toml"), "--out", f"again/{run.name}"]),
     }

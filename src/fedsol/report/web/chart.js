@@ -40,6 +40,7 @@ function lineChart(describe) {
     });
     frame = layOut(spec, width, height);
     drawAxes(root, frame, spec);
+    for (const series of spec.series) drawBand(root, frame, series);
     for (const series of spec.series) drawSeries(root, frame, series);
     frame.cursor = draw("line", { class: "cursor", y1: frame.top, y2: frame.bottom, visibility: "hidden" });
     frame.dots = draw("g");
@@ -164,11 +165,13 @@ function drawAxes(root, frame, spec) {
   }
 }
 
+function drawBand(root, frame, series) {
+  if (!series.low) return;
+  root.append(draw("path", { class: `band f${series.index % COLOURS}`, d: bandPath(frame, series) }));
+}
+
 function drawSeries(root, frame, series) {
   const colour = series.index % COLOURS;
-  if (series.low) {
-    root.append(draw("path", { class: `band f${colour}`, d: bandPath(frame, series) }));
-  }
   for (const thin of series.thin ?? []) {
     root.append(draw("path", { class: `series ${thin.kind} s${colour}`, d: linePath(frame, thin.x, thin.y) }));
   }

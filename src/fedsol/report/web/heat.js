@@ -32,7 +32,7 @@ function scaleBar(low, high) {
   return make("div", { class: "scale" }, low, bar, high);
 }
 
-// spec: {columns, rows, share(column, row) -> 0..1 or null, text(column, row), xLabel, yLabel, xTick(column), words, bars}
+// spec: {columns, rows, share(column, row) -> 0..1 or null, text(column, row), xLabel, yLabel, place(column), words, bars}
 function heatMap(describe) {
   const box = make("div", { class: "chart" });
   const readout = make("p", { class: "readout", "aria-live": "polite" });
@@ -101,9 +101,10 @@ function heatMap(describe) {
 
   function drawLabels(root, height) {
     const count = (frame.right - frame.left) / 80;
-    for (const column of ticks(0, spec.columns - 1, count, true)) {
-      const x = frame.left + (column + 0.5) * frame.cellWidth;
-      root.append(draw("text", { x, y: frame.bottom + 15, "text-anchor": "middle" }, spec.xTick(column)));
+    const places = Array.from({ length: spec.columns }, (_, column) => spec.place(column));
+    for (const value of ticks(places[0], places.at(-1), count, true)) {
+      const x = frame.left + (nearest(places, value) + 0.5) * frame.cellWidth;
+      root.append(draw("text", { x, y: frame.bottom + 15, "text-anchor": "middle" }, String(value)));
     }
     const step = Math.max(1, Math.ceil(14 / frame.rowHeight));
     for (let row = 0; row < spec.rows; row += step) {

@@ -39,8 +39,8 @@ function partitionMap({ sizes, counts }) {
   const most = counts ? highest(counts.flat()) || 1 : 1;
   return {
     columns: sizes.length, rows: classes, bars: sizes, barLabel: classes ? "samples; below: class" : "samples",
-    xLabel: "client", yLabel: "class", xTick: String,
-    share: (client, label) => (counts[client][label] ? Math.sqrt(counts[client][label] / most) : null),
+    xLabel: "client", yLabel: "class", place: (client) => client,
+    share: (client, label) => (counts[client][label] ? 0.1 + 0.9 * Math.sqrt(counts[client][label] / most) : null),
     text: (client, label) =>
       classes && label >= 0
         ? `client ${client}, class ${label}: ${counts[client][label]} of ${sizes[client]} samples`
@@ -50,7 +50,7 @@ function partitionMap({ sizes, counts }) {
 }
 
 function differencesSection() {
-  const keys = Object.keys(app.data.differences);
+  const keys = Object.keys(app.data.differences).sort((one, other) => (other === "algorithm.name") - (one === "algorithm.name"));
   if (!keys.length) {
     const text = app.data.groups.length > 1 ? "All runs have the same settings." : "All runs have the same settings but the seed.";
     return { id: "settings", title: "Settings that differ", node: [make("p", {}, text)], update: () => {} };
@@ -60,11 +60,13 @@ function differencesSection() {
     table.update(
       app.data.groups.map((group, index) => [
         { text: group.label, value: group.label, sample: index },
-        ...keys.map((key) => app.data.differences[key][index]),
+        ...keys.map((key) => app.data.differences[key][index] ?? "–"),
       ]),
     );
   return { id: "settings", title: "Settings that differ", node: [table.node], update };
 }
+
+const named = (key) => readable(key.replace(/^packages\./, ""));
 
 function environmentSection() {
   const { runs } = app.data;
@@ -76,11 +78,11 @@ function environmentSection() {
   const tables = [];
   if (same.length) {
     const table = sortableTable("Environment of all runs", [{ text: "of all runs" }, { text: "value", long: true }]);
-    tables.push(() => table.update(same.map((key) => [readable(key), runs[0].environment[key]])));
+    tables.push(() => table.update(same.map((key) => [named(key), runs[0].environment[key]])));
     node.push(table.node);
   }
   if (other.length) {
-    const headings = other.map((key) => ({ text: readable(key), long: key === "command" }));
+    const headings = other.map((key) => ({ text: named(key), long: key === "command" }));
     const table = sortableTable("Environment by run", [{ text: "run" }, ...headings]);
     tables.push(() => table.update(app.data.runs.map((run) => [run.name, ...other.map((key) => run.environment[key] ?? "–")])));
     node.push(make("details", { open: !same.length }, make("summary", {}, "What differs from run to run"), table.node));
@@ -96,7 +98,8 @@ function reproduceSection() {
   const files = runs.map((run) =>
     make("details", {}, make("summary", {}, `${run.name}: experiment.toml`), make("pre", { tabindex: 0 }, run.toml)),
   );
-  return { id: "reproduce", title: "Make it again", node: [make("p", {}, text), commands, ...files], update: () => {} };
+  const listed = files.length > 3 ? [make("details", {}, make("summary", {}, "The experiment files"), files)] : files;
+  return { id: "reproduce", title: "Make it again", node: [make("p", {}, text), commands, ...listed], update: () => {} };
 }
 
 const BUILDERS = [

@@ -84,7 +84,7 @@ function methodRow(group, index, target) {
     text: spread(found, (value) => (100 * value).toFixed(2), " %"), value: mean(found),
   });
   const reached = runs.map((run) => until(run, target)).filter((found) => found);
-  const some = reached.length && reached.length < runs.length ? `${reached.length} of ${runs.length}` : null;
+  const some = reached.length && reached.length < runs.length ? `in ${reached.length} of ${runs.length}` : null;
   const whole = (value) => String(Math.round(value));
   const unfinished = runs.filter(isUnfinished).length && !app.data.live;
   const traffic = values((run) => total(run, "bytes_up") + total(run, "bytes_down"));
@@ -244,7 +244,7 @@ function classMap(number) {
   return {
     columns: places.length, rows: width, xLabel: "round", yLabel: `class: ${nameOf(run, number)}`,
     share: (column, row) => (at(column, row) < 0 ? null : at(column, row) / 1000),
-    xTick: (column) => String(round(column)),
+    place: round,
     text: (column, row) => `round ${round(column)}, class ${row}: ${percent(at(column, row) < 0 ? null : at(column, row) / 1000, 1)}`,
     words: `Heat map of the test accuracy of ${width} classes over ${places.length} rounds of ${nameOf(run, number)}`,
   };
