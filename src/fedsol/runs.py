@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedsol.checkpoints import Checkpoints
 from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
@@ -23,6 +23,9 @@ from fedsol.experiment import Experiment, differing_keys
 from fedsol.federation import Federation
 from fedsol.files import disk_errors_named, sha256, write_atomically
 from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    import pandas
 
 Row = dict[str, Any]
 HASHED_INPUTS = 1000
@@ -38,6 +41,14 @@ class Run:
     weights: Weights = field(repr=False, default_factory=dict)
     """The global weights after the last finished round."""
     directory: Path | None = None
+
+    @property
+    def metrics(self) -> "pandas.DataFrame":
+        """The rows as a table: a column for each key of metrics.jsonl, indexed by round."""
+        import pandas
+
+        table = pandas.DataFrame(self.rows)
+        return table.set_index(table["round"].to_numpy()) if self.rows else table
 
     @property
     def accuracies(self) -> list[tuple[int, float]]:
@@ -72,6 +83,12 @@ class Run:
         curve = Curve(self.experiment.algorithm["name"], rounds, [[row["test_accuracy"] for row in self.rows]])
         draw_curves([curve], Path(path), title=self.experiment.data.name)
         return Path(path)
+
+    def _repr_html_(self) -> str:
+        """A table and the learning curve, which Jupyter shows for a run."""
+        from fedsol.report.notebook import run_html
+
+        return run_html(self)
 
     @classmethod
     def load(cls, directory: str | Path) -> Self:
