@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 PATIENCE = 60.0
 """Seconds until something that must happen is given up; nothing is measured."""
@@ -26,8 +26,8 @@ def find_chromium() -> str | None:
 class Page:
     """One tab."""
 
-    def __init__(self, address: str) -> None:
-        self._socket = connect(address, max_size=None, open_timeout=PATIENCE)
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
         self._number = 0
         self.problems: list[str] = []
         """What the console complained about: errors, exceptions, and anything the page's policy forbade."""
@@ -108,10 +108,6 @@ class Page:
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
-    def close(self) -> None:
-        """Ends the conversation."""
-        self._socket.close()
-
 
 @contextlib.contextmanager
 def browser(folder: Path) -> Iterator[str]:
@@ -150,8 +146,11 @@ def browser(folder: Path) -> Iterator[str]:
             process.wait()
 
 
-def new_page(address: str) -> Page:
+@contextlib.contextmanager
+def new_page(address: str) -> Iterator[Page]:
     """Opens another tab."""
     request = urllib.request.Request(f"{address}/json/new?about:blank", method="PUT")
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-        return Page(json.load(answer)["webSocketDebuggerUrl"])
+        target = json.load(answer)["webSocketDebuggerUrl"]
+    with connect(target, max_size=None, open_timeout=PATIENCE) as socket:
+        yield Page(socket)

@@ -24,11 +24,10 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture
 def page(chromium):
-    tab = new_page(chromium)
-    yield tab
-    assert tab.problems == []
-    assert [url for url in tab.requests if not url.startswith(("file:", "data:", "http://127.0.0.1:"))] == []
-    tab.close()
+    with new_page(chromium) as tab:
+        yield tab
+        assert tab.problems == []
+        assert [url for url in tab.requests if not url.startswith(("file:", "data:", "http://127.0.0.1:"))] == []
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def test_the_target_accuracy_can_be_changed(page, mixed):
 
 def test_smoothing_metric_axis_and_bands_redraw_the_curves(page, mixed):
     page.open(mixed)
-    drawn = [page.run(f"{CURVES}[1].getAttribute('d')")]
+    drawn = [page.run("document.querySelector('#curves .chart svg').outerHTML")]
     bands = "document.querySelectorAll('#curves .band').length"
     assert page.run(bands) == 3
     change = "{{const e = document.querySelectorAll('#curves .controls {}')[{}]; e.value = '{}';"
@@ -115,8 +114,10 @@ def test_smoothing_metric_axis_and_bands_redraw_the_curves(page, mixed):
         ("select", 0, "test_loss", "change"),
     ):
         page.run(change.format(selector, number, value, event))
-        drawn.append(page.run(f"{CURVES}[1].getAttribute('d')"))
+        drawn.append(page.run("document.querySelector('#curves .chart svg').outerHTML"))
     assert len(set(drawn)) == 4
+    assert "sent and received" in drawn[2]
+    assert "MB" in drawn[2]
     page.run(change.format("select", 2, "none", "change"))
     assert page.run(bands) == 0
     page.run(change.format("select", 2, "seeds", "change"))
@@ -152,12 +153,12 @@ def test_hostile_names_are_shown_and_do_nothing(page, mixed):
 
 
 def test_the_policy_forbids_scripts_that_are_not_the_pages_own(chromium, mixed):
-    tab = new_page(chromium)
-    tab.open(mixed)
-    tab.run("{const s = document.createElement('script'); s.textContent = 'window.bad = 1'; document.body.append(s)}")
-    assert tab.run("window.bad") is None
-    assert any("Content Security Policy" in problem for problem in tab.problems)
-    tab.close()
+    script = "const s = document.createElement('script'); s.textContent = 'window.bad = 1'; document.body.append(s)"
+    with new_page(chromium) as tab:
+        tab.open(mixed)
+        tab.run(f"{{{script}}}")
+        assert tab.run("window.bad") is None
+        assert any("Content Security Policy" in problem for problem in tab.problems)
 
 
 def test_twenty_runs_of_three_hundred_rounds_still_respond(page, tmp_path):
@@ -200,7 +201,7 @@ def test_light_and_dark_follow_the_system_and_the_button(page, mixed):
 def test_everything_that_can_be_used_has_a_name(page, mixed):
     page.open(mixed)
     nameless = (
-        "[...document.querySelectorAll('button, select, input, svg[role=img]')].filter(e => !(e.innerText || "
+        "[...document.querySelectorAll('button, select, input, svg[role=img]')].filter(e => !(e.textContent || "
         "e.getAttribute('aria-label') || (e.labels && e.labels.length))).length"
     )
     assert page.run(nameless) == 0
