@@ -209,6 +209,23 @@ def test_everything_that_can_be_used_has_a_name(page, mixed):
     assert len(ids) == len(set(ids))
 
 
+def test_one_run_without_class_counts_or_rounds_is_shown_as_far_as_it_goes(page, tmp_path):
+    run = make_run(tmp_path / "run", rounds=3, counts=False)
+    write_report([run], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    assert page.run("document.querySelector('#settings')") is None
+    assert "which classes the clients hold" in page.run("document.querySelector('#partition').innerText")
+    choices = page.run("[...document.querySelector('#curves select').options].map(option => option.value)")
+    assert choices[:3] == ["test_accuracy", "test_loss", "train_loss"]
+    assert "rejected" not in choices  # always zero
+    (run / "metrics.jsonl").write_text("")
+    (run / "partition.json").unlink()
+    (run / "environment.json").unlink()
+    write_report([run], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    assert "0 of 3" in page.run("document.querySelector('#summary').innerText")
+
+
 def test_the_live_page_follows_the_run_to_its_end(page, tiny, tmp_path):
     out = tmp_path / "run"
 

@@ -7,7 +7,8 @@ function ticks(low, high, count, whole = false) {
   const span = high - low || 1;
   const rough = span / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
-  let step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  const factors = whole ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10];
+  let step = factors.map((factor) => factor * power).find((size) => size >= rough * 0.999);
   if (whole) step = Math.max(1, Math.round(step));
   const found = [];
   for (let number = Math.ceil(low / step - 1e-9); number * step <= high + step * 1e-9; number += 1) {

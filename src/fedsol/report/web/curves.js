@@ -2,12 +2,13 @@
 
 const columnsOf = (run, source) => (source === "metrics" ? run.metrics : run.analyses[source]);
 
-// Keys that some run measured, in the order of their first appearance.
+// Keys that some run measured, in the order of their first appearance; counts that are zero all the time say nothing.
 function keysOf(source) {
   const keys = new Set();
   for (const run of app.data.runs) {
-    const columns = columnsOf(run, source);
-    for (const kind of ["series", "spreads"]) for (const key of Object.keys(columns?.[kind] ?? {})) keys.add(key);
+    const { series = {}, spreads = {} } = columnsOf(run, source) ?? {};
+    for (const [key, values] of Object.entries(series)) if (isShare(key) || values.some((value) => value !== 0)) keys.add(key);
+    for (const key of Object.keys(spreads)) keys.add(key);
   }
   return [...keys];
 }

@@ -49,13 +49,17 @@ function partitionMap({ sizes, counts }) {
   };
 }
 
+// As in the labels of methods: the settings of an algorithm go without its table's name.
+const short = (key) => (key === "algorithm.name" ? "algorithm" : key.replace(/^algorithm\./, ""));
+
 function differencesSection() {
   const keys = Object.keys(app.data.differences).sort((one, other) => (other === "algorithm.name") - (one === "algorithm.name"));
+  if (app.data.runs.length < 2) return null;
   if (!keys.length) {
     const text = app.data.groups.length > 1 ? "All runs have the same settings." : "All runs have the same settings but the seed.";
     return { id: "settings", title: "Settings that differ", node: [make("p", {}, text)], update: () => {} };
   }
-  const table = sortableTable("Settings that differ", [{ text: "method" }, ...keys.map((key) => ({ text: key }))]);
+  const table = sortableTable("Settings that differ", [{ text: "method" }, ...keys.map((key) => ({ text: short(key) }))]);
   const update = () =>
     table.update(
       app.data.groups.map((group, index) => [
@@ -111,7 +115,8 @@ let built = null;
 
 // What decides which controls there are; while it stays, new data only redraws.
 function structure(data) {
-  const keys = (run) => [Object.keys(run.metrics.series), Object.keys(run.metrics.heat), Object.keys(run.analyses)];
+  const names = ({ series, spreads, heat }) => [series, spreads, heat].map(Object.keys);
+  const keys = (run) => [names(run.metrics), Object.entries(run.analyses).map(([name, columns]) => [name, names(columns)])];
   return JSON.stringify([data.groups, data.runs.map(keys), data.partitions.length, data.differences]);
 }
 
