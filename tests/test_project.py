@@ -31,11 +31,16 @@ def test_a_wheel_works_with_nothing_of_the_repository_beside_it(tmp_path):
     check = f"import fedsol; assert fedsol.__file__.startswith({str(target)!r}), fedsol.__file__"
     command = [sys.executable, "-c", f"{check}; from fedsol.cli import main; main()"]
     environment = {**os.environ, "PYTHONPATH": str(target)}
-    for arguments in (["list", "experiments"], ["run", "--set", "rounds=1", "--out", "run"]):
+    for arguments in (
+        ["list", "experiments"],
+        ["run", "--set", "rounds=1", "--out", "run"],
+        ["report", "run", "--out", "page.html"],
+    ):
         done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     assert (target / "fedsol" / "py.typed").is_file()
     assert (tmp_path / "run" / "metrics.jsonl").is_file()
+    assert "fedsol report" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPOSITORY / "src")))

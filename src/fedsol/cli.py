@@ -79,11 +79,18 @@ def run(
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Serve the report on this machine while training.")] = False,
+    port: Annotated[int | None, typer.Option("--port", help="Port of --live (default: any free one).")] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", metavar="NAMES", help="tensorboard, wandb, mlflow; comma-separated.")
+    ] = None,
 ) -> None:
     """Run one experiment; with none given, the quick start on embedded data. A run's directory goes on with it."""
     from fedsol.commands import run_experiment
+    from fedsol.watching import Watching
 
-    run_experiment(experiment, changes or [], out or None, resume, new_directory)
+    watching = Watching(live, port, track)
+    run_experiment(experiment, changes or [], out or None, resume, new_directory, watching)
 
 
 @app.command()
@@ -172,6 +179,18 @@ def estimate(
     request = Request(clients, per_round, rounds, examples)
     network = parse_network(up, down, server_up, server_down, device_speed, interval)
     show_estimate(experiment, changes or [], algorithms or [], request, network, as_json)
+
+
+@app.command()
+@guarded
+def report(
+    places: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or directories with runs below them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained HTML page about one run or many: table, curves, classes, partition, settings."""
+    from fedsol.report.commands import make_report
+
+    make_report(places, out)
 
 
 @data_app.command("fetch")
