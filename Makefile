@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test lint check faults bench format docs clean
+.PHONY: demo test test-flower lint check faults bench format docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
 	@echo "make test    the tests"
+	@echo "make test-flower  every method in Flower's simulation, and every deployment (half an hour)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make check   lint and test, as CI runs them"
 	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
@@ -22,6 +23,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
 
+# Flower and Ray are heavy and only the tests need them.
+$(VENV)/.installed-flower: $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[dev,flower]'
+	@touch $@
+
 demo: $(VENV)/.installed
 	@rm -rf demo
 	$(BIN)/fedsol compare quickstart --algorithm fedavg,fedsol --seeds 0,1,2 --out demo
@@ -32,10 +38,13 @@ demo: $(VENV)/.installed
 	@echo "  $(BIN)/fedsol partition --out demo/partition    # who has which classes: demo/partition/partition.png"
 	@echo "  $(BIN)/fedsol list experiments                  # the paper's, ready to run"
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed-flower
 	$(BIN)/python -m pytest -q
 
-lint: $(VENV)/.installed
+test-flower: $(VENV)/.installed-flower
+	$(BIN)/python -m pytest -q tests/flower -m "long or not long"
+
+lint: $(VENV)/.installed-flower
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

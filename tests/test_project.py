@@ -78,6 +78,20 @@ def test_algorithms_and_loops_import_torch_and_numpy_only():
                 assert root in allowed | sys.stdlib_module_names, f"{relative} imports {module}"
 
 
+@pytest.mark.parametrize(
+    ("package", "home"), [("flwr", "engines/flower"), ("ray", "engines/flower"), ("matplotlib", "report")]
+)
+def test_optional_and_heavy_packages_have_one_home(package, home):
+    for path in SOURCES:
+        relative = path.relative_to(REPOSITORY / "src" / "fedsol").as_posix()
+        if relative.startswith(home):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert package not in {module.split(".")[0] for module in modules}, f"{relative} imports {package}"
+
+
 def test_every_installed_version_is_pinned():
     """What `make` installs is what constraints.txt says, so that a clone of today works tomorrow."""
     text = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
