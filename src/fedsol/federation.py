@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsol.algorithms import make_algorithm
@@ -14,7 +16,7 @@ from fedsol.data.building import check_augmentation
 from fedsol.data.custom import load_custom
 from fedsol.data.datasets import SPECS, load
 from fedsol.data.partition import make_partition
-from fedsol.data.types import Dataset
+from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.evaluation import Tally, evaluate
 from fedsol.experiment import DataSettings, Experiment
@@ -96,16 +98,30 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """The dataset that `[data]` names, with its overrides applied."""
+    dataset = _with_overrides(_load(settings), settings)
+    return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
+
+
+def _evenly_spread(split: Split, part: float) -> Split:
+    """A share of a split: every so manieth sample, so that files sorted by class keep all classes."""
+    indices = torch.linspace(0, len(split) - 1, max(1, round(part * len(split))), dtype=torch.float64).long()
+    owners = None if split.clients is None else split.clients[indices]
+    return Split(split.inputs[indices], split.labels[indices], owners)
+
+
+def _load(settings: DataSettings) -> Dataset:
     if settings.name in SPECS:
-        dataset = _load_named(settings)
-    else:
-        dataset = load_custom(
-            settings.name,
-            layout=settings.layout,
-            image_size=settings.image_size,
-            test_fraction=settings.test_fraction,
-            cache=settings.cache,
-        )
+        return _load_named(settings)
+    return load_custom(
+        settings.name,
+        layout=settings.layout,
+        image_size=settings.image_size,
+        test_fraction=settings.test_fraction,
+        cache=settings.cache,
+    )
+
+
+def _with_overrides(dataset: Dataset, settings: DataSettings) -> Dataset:
     changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
     if dataset.train.inputs.dtype != torch.uint8:
         if changes or settings.channels is not None:
@@ -163,7 +179,15 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
         None if owners is None else owners.numpy(),
         numpy_generator_for(experiment.seed, "partition"),
     )
-    return [torch.from_numpy(client) for client in indices]
+    return [torch.from_numpy(_share(client, experiment, number)) for number, client in enumerate(indices)]
+
+
+def _share(indices: NDArray[np.int64], experiment: Experiment, client: int) -> NDArray[np.int64]:
+    """The part of a client's samples that is used: `data.part` of them at random, at least one."""
+    if experiment.data.part == 1:
+        return indices
+    rng = numpy_generator_for(experiment.seed, "part", client)
+    return np.sort(rng.choice(indices, max(1, round(experiment.data.part * len(indices))), replace=False))
 
 
 def choose_device(name: str) -> torch.device:
