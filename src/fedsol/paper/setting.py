@@ -60,7 +60,7 @@ def experiment(
     level: str,
     algorithm: Mapping[str, Any],
     model: str = "cnn",
-    **changes: Any,
+    changes: Mapping[str, Any] | None = None,
 ) -> Experiment:
     """One run of the paper, completely resolved; `level` is `s = 2` or `alpha = 0.1`, `changes` are dotted keys."""
     spec = SPECS[dataset]
