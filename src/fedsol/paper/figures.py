@@ -79,9 +79,9 @@ def draw_runs(runs: Mapping[str, Sequence[FinishedRun]], path: Path, title: str)
 
     curves = []
     for label, seeds in runs.items():
-        rounds = min(len(run.rows) for run in seeds)
-        values: list[list[Any]] = [[row["test_accuracy"] for row in run.rows[:rounds]] for run in seeds]
-        curves.append(Curve(label, list(range(1, rounds + 1)), values))
+        shortest = min((run.rows for run in seeds), key=len)
+        values: list[list[Any]] = [[row["test_accuracy"] for row in run.rows[: len(shortest)]] for run in seeds]
+        curves.append(Curve(label, [row["round"] for row in shortest], values))
     return draw_curves(curves, path, title=title)
 
 
