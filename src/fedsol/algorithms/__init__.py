@@ -69,7 +69,7 @@ def make_algorithm(table: Mapping[str, Any]) -> Algorithm:
     """The algorithm that an `[algorithm]` table describes."""
     settings = dict(table)
     cls = find_algorithm(settings.pop("name", DEFAULT))
-    checker = _checker(cls)
+    checker = _checker(cls)  # type: ignore[arg-type]  # mypy takes the hash of the instances for that of the class
     try:
         checked = checker(**settings).model_dump()
         return cls(**checked)

@@ -58,7 +58,7 @@ def lay_out(
                 for row in rows
             }
             sheets.append(Sheet(block, part, lines))
-    remarks = [f"[{mark}] not the paper's setting: {'; '.join(differs)}" for differs, mark in marks.items()]
+    remarks = [f"[{mark}] differs from the paper: {'; '.join(differs)}" for differs, mark in marks.items()]
     missing = sum(not cell.extra and cell.key not in ours for cell in cells)
     if missing and not only_filled:
         remarks.append(f"{missing} of the paper's {sum(not cell.extra for cell in cells)} cells are not run (blank)")

@@ -75,9 +75,10 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     check_folder(options.out)
     plan = planned(chosen, options)
     reproduction = Reproduction(recipe, cells, options, console)
-    todo = [run for run in plan if reproduction.store.finished(run.experiment) is None]
+    distinct = {fingerprint(run.experiment): run for run in reversed(plan)}  # the first of the cells that share it
+    todo = [run for run in reversed(distinct.values()) if reproduction.store.finished(run.experiment) is None]
     if options.estimate:
-        _estimate(plan, todo, console)
+        _estimate(todo, len(distinct), console)
         return
     check_data([run.experiment.data.name for run in todo], options.data_root)
     if recipe.measure:
@@ -139,8 +140,6 @@ class Reproduction:
 
         failures = []
         for number, run in enumerate(todo, 1):
-            if self.store.finished(run.experiment) is not None:
-                continue  # another cell of this table has the same experiment
             place = self.store.place_for(run.experiment, run.paper)
             self._say(f"{number}/{len(todo)} {run.label}: {place}")
             try:
@@ -187,14 +186,13 @@ class Reproduction:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _estimate(plan: Sequence[Planned], todo: Sequence[Planned], console: Console) -> None:
+def _estimate(todo: Sequence[Planned], runs: int, console: Console) -> None:
     from fedsol.paper.estimate import estimate
 
-    distinct = list({fingerprint(run.experiment): run.experiment for run in todo}.values())
-    seconds = sum(estimate(distinct, lambda line: console.print(line, markup=False, highlight=False)))
+    experiments = [run.experiment for run in todo]
+    seconds = sum(estimate(experiments, lambda line: console.print(line, markup=False, highlight=False)))
     console.print(
-        f"{len(plan)} runs, {len({fingerprint(run.experiment) for run in plan})} different ones, {len(distinct)} still "
-        f"to be made: about {_duration(seconds)} on this machine. Nothing was run.",
+        f"{runs} runs, {len(todo)} still to be made: about {_duration(seconds)} on this machine. Nothing was run.",
         highlight=False,
         soft_wrap=True,
     )

@@ -32,6 +32,8 @@ def differences(paper: Experiment, runs: Sequence[FinishedRun]) -> list[str]:
     for key in keys:
         values = sorted({str(flat(run.experiment).get(key)) for run in runs})
         said.append(_describe(key, " or ".join(values), flat(paper).get(key)))
+    if rejected := sum(row["rejected"] for run in runs for row in run.rows):
+        said.append(f"{rejected} updates rejected as unfit")
     return said
 
 

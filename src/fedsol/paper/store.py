@@ -27,7 +27,7 @@ class Store:
     def finished(self, experiment: Experiment) -> FinishedRun | None:
         """The run of this experiment, if all its rounds are done."""
         path = self.begun(experiment)
-        if path is None:
+        if path is None or not RunDirectory(path).exists:
             return None
         run = read_run(path)
         return run if len(run.rows) == experiment.rounds else None
