@@ -242,6 +242,15 @@ def test_settings_are_shown_without_a_run():
     assert runs_in() == []
 
 
+def test_only_the_chosen_columns_are_shown_but_all_are_written():
+    done = fedsol("reproduce", "scenarios", "--only", "setting=rounds,dataset=svhn")
+    assert done.exit_code == 0, done.output
+    assert "clients" not in done.output.partition("Ours is the default")[0].partition("\n")[2]
+    written = Path("runs/paper/scenarios.md").read_text()
+    assert "clients: paper" in written
+    assert "| SVHN | 100.00 |  |  | 200.00 | 200.00 | +0.00 |" in written
+
+
 def test_the_folder_of_a_cell_is_readable():
     paper = small("fedsol").override({"algorithm.rho": 1.5})
     assert (

@@ -1,6 +1,6 @@
 """A filled table as people read it: the paper's number, ours and the difference side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -34,11 +34,17 @@ class Printed:
 
 
 def lay_out(
-    recipe: Recipe, cells: Sequence[Cell], ours: Mapping[Key, Ours], columns: int, only_filled: bool = False
+    recipe: Recipe,
+    cells: Sequence[Cell],
+    ours: Mapping[Key, Ours],
+    columns: int,
+    only_filled: bool = False,
+    chosen: Collection[Key] | None = None,
 ) -> Printed:
     """The table with at most so many of the paper's columns beside each other.
 
-    With `only_filled` rows and columns without a number of ours are left out.
+    With `only_filled` rows and columns without a number of ours are left out; with `chosen` columns that have neither
+    one of these cells nor a number of ours.
     """
     marks: dict[tuple[str, ...], str] = {}
     by_key = {cell.key: cell for cell in cells}
@@ -46,7 +52,8 @@ def lay_out(
     for block in dict.fromkeys(key[0] for key in by_key):
         keys = [key for key in by_key if key[0] == block]
         shown = [key for key in keys if key in ours] if only_filled else keys
-        names = [column for column in dict.fromkeys(key[2] for key in keys) if column in {key[2] for key in shown}]
+        wanted = {key[2] for key in shown if chosen is None or key in chosen or key in ours}
+        names = [column for column in dict.fromkeys(key[2] for key in keys) if column in wanted]
         rows = [row for row in dict.fromkeys(key[1] for key in keys) if _has_row(row, shown, by_key, ours)]
         for start in range(0, len(names), columns):
             part = names[start : start + columns]
@@ -89,11 +96,17 @@ def _letter(number: int) -> str:
     return chr(ord("a") + number % 26) * (1 + number // 26)
 
 
-def show(console: Console, recipe: Recipe, cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> None:
-    """Prints a table to the terminal, in as many pieces as its width needs."""
-    printed = lay_out(recipe, cells, ours, WITHOUT_END)
+def show(
+    console: Console,
+    recipe: Recipe,
+    cells: Sequence[Cell],
+    ours: Mapping[Key, Ours],
+    chosen: Collection[Key] | None = None,
+) -> None:
+    """Prints a table to the terminal, in as many pieces as its width needs; only columns with a chosen cell."""
+    printed = lay_out(recipe, cells, ours, WITHOUT_END, chosen=chosen)
     room, needed = console.width - _row_width(printed.sheets), _column_width(printed.sheets)
-    printed = lay_out(recipe, cells, ours, max(1, room // needed))
+    printed = lay_out(recipe, cells, ours, max(1, room // needed), chosen=chosen)
     console.print(escape(printed.headline), style="bold", highlight=False)
     unit = f" [{recipe.unit}]" if recipe.unit else ""
     for sheet in printed.sheets:

@@ -1,7 +1,7 @@
 """`fedsol reproduce`: runs the cells of a recipe, resumably, and shows the table."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     if recipe.measure:
         reproduction.measured = dict(recipe.measure([cell for cell in chosen if cell.experiment is None]))
     failures = reproduction.train(todo)
-    reproduction.show()
+    reproduction.show({cell.key for cell in chosen})
     if failures:
         raise RunError("\n".join(failures))
 
@@ -172,10 +172,10 @@ class Reproduction:
         write_atomically(self._file(".json"), content + "\n")
         return ours
 
-    def show(self) -> None:
-        """The table on the terminal, and the pictures of a figure."""
+    def show(self, chosen: Collection[Key]) -> None:
+        """The table on the terminal, as far as it was chosen, and the pictures of a figure."""
         ours = self.write()
-        show(self.console, self.recipe, self.cells, ours)
+        show(self.console, self.recipe, self.cells, ours, chosen)
         pictures = self.recipe.draw(self.cells, ours, self.options.out) if self.recipe.draw and ours else []
         self._say(f"Written: {', '.join(map(str, [self._file('.md'), self._file('.json'), *pictures]))}")
 
