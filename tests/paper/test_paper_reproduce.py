@@ -14,6 +14,7 @@ from fedsol.paper import registry, reproduce
 from fedsol.paper.numbers import Number
 from fedsol.paper.recipe import Cell, Recipe
 from fedsol.paper.store import Store, fingerprint, folder_name, read_run
+from fedsol.training import Callback
 
 
 def small(algorithm, **changes):
@@ -172,6 +173,31 @@ def test_a_failing_run_does_not_keep_the_others_from_being_made(monkeypatch):
     assert done.exit_code == 1
     assert "error: FedAvg, first, seed 0: the test loss is not finite" in done.output
     assert runs_in() == ["digits-dirichlet-0.1-small/fedprox/seed-0"]
+
+
+def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
+    class Count(Callback):
+        def __init__(self, place):
+            self.place = place
+
+        def round_finished(self, result):
+            (self.place / "count.txt").write_text(str(result.round))
+
+    def draw(cells, ours, folder):
+        path = folder / "figure.txt"
+        path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
+        return [path]
+
+    known = registry.recipes()
+    known["watched"] = Recipe(
+        "watched", "figure", "Watched", "fig:small", small_cells, draw=draw, watch=lambda _, place: [Count(place)]
+    )
+    assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
+    done = fedsol("reproduce", "watched", "--seeds", "0,1", "--only", "method=fedavg")
+    assert done.exit_code == 0, done.output
+    assert runs_in("runs/paper/watched") == [f"digits-dirichlet-0.1-small/fedavg/seed-{seed}" for seed in (0, 1)]
+    assert Path("runs/paper/figure.txt").read_text() == "3 3"
+    assert "runs/paper/figure.txt" in done.output
 
 
 def test_rejected_updates_are_told():

@@ -8,6 +8,7 @@ from typing import Literal
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key, Number
 from fedsol.runs import Row
+from fedsol.training import Callback
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Ours:
 
 Measure = Callable[[Sequence[Cell]], Mapping[Key, Ours]]
 """Fills cells that are not trained: computes or measures their numbers here and now."""
+Watch = Callable[[Experiment, Path], Sequence[Callback]]
+"""Callbacks that measure something during a run, whose directory they are told."""
 Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Path], Sequence[Path]]
 """Draws a figure of the cells that are there into a folder; returns the files."""
 
@@ -59,7 +62,8 @@ Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Path], Sequence[Path]]
 class Recipe:
     """A table or figure of the paper.
 
-    Its cells are trained (`Cell.experiment`), or filled by `measure`; `draw` makes the pictures of a figure.
+    Its cells are trained (`Cell.experiment`), or filled by `measure`; `draw` makes the pictures of a figure. With
+    `watch` something is measured while training, so that its runs are its own, in a folder of the recipe's name.
     """
 
     name: str
@@ -73,3 +77,4 @@ class Recipe:
     notes: Sequence[str] = ()
     measure: Measure | None = None
     draw: Draw | None = None
+    watch: Watch | None = None

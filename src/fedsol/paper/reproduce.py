@@ -129,7 +129,7 @@ class Reproduction:
         self.cells = cells
         self.options = options
         self.console = console
-        self.store = Store(options.out)
+        self.store = Store(options.out / recipe.name if recipe.watch else options.out)
         self.measured: Mapping[Key, Ours] = {}
         self._runs = [(cell, possible(cell, options)) for cell in cells]
 
@@ -143,8 +143,9 @@ class Reproduction:
             place = self.store.place_for(run.experiment, run.paper)
             self._say(f"{number}/{len(todo)} {run.label}: {place}")
             try:
-                bar = progress(self.console, run.label, lines=4)
-                train(run.experiment, [bar], place, resume=RunDirectory(place).exists)
+                watching = self.recipe.watch(run.experiment, place) if self.recipe.watch else []
+                callbacks = [progress(self.console, run.label, lines=4), *watching]
+                train(run.experiment, callbacks, place, resume=RunDirectory(place).exists)
             except RunError as error:
                 failures.append(f"{run.label}: {error}")
             except KeyboardInterrupt:
