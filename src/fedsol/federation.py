@@ -98,7 +98,17 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """The dataset that `[data]` names, with its overrides applied."""
-    dataset = _with_overrides(_load(settings), settings)
+    if settings.name in SPECS:
+        dataset = _load_named(settings)
+    else:
+        dataset = load_custom(
+            settings.name,
+            layout=settings.layout,
+            image_size=settings.image_size,
+            test_fraction=settings.test_fraction,
+            cache=settings.cache,
+        )
+    dataset = presented(dataset, settings)
     return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
 
 
@@ -109,19 +119,8 @@ def _evenly_spread(split: Split, part: float) -> Split:
     return Split(split.inputs[indices], split.labels[indices], owners)
 
 
-def _load(settings: DataSettings) -> Dataset:
-    if settings.name in SPECS:
-        return _load_named(settings)
-    return load_custom(
-        settings.name,
-        layout=settings.layout,
-        image_size=settings.image_size,
-        test_fraction=settings.test_fraction,
-        cache=settings.cache,
-    )
-
-
-def _with_overrides(dataset: Dataset, settings: DataSettings) -> Dataset:
+def presented(dataset: Dataset, settings: DataSettings) -> Dataset:
+    """The dataset as `[data]` wants it shown to a model: its channels and its augmentation."""
     changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
     if dataset.train.inputs.dtype != torch.uint8:
         if changes or settings.channels is not None:

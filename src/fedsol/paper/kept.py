@@ -44,11 +44,11 @@ class Kept:
 
 
 def read_kept(results: Path) -> list[Kept]:
-    """All runs below the folder, by name."""
+    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name."""
     kept = []
-    for file in sorted(results.rglob("experiment.toml")):
-        group, *rest = file.parent.relative_to(results).parts
-        cell = "/".join(part for part in rest if not part.startswith("seed-")) or group
+    files = [*results.glob("*/*/experiment.toml"), *results.glob("*/*/seed-*/experiment.toml")]
+    for file in sorted(files):
+        group, cell, *_ = file.parent.relative_to(results).parts
         environment = json.loads((file.parent / "environment.json").read_text(encoding="utf-8"))
         kept.append(Kept(group, cell, read_run(file.parent), environment))
     return kept
