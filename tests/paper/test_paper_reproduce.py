@@ -12,7 +12,7 @@ from fedsol.errors import RunError
 from fedsol.experiment import Experiment
 from fedsol.paper import registry, reproduce
 from fedsol.paper.numbers import Number
-from fedsol.paper.recipe import Cell, Recipe
+from fedsol.paper.recipe import Cell, Ours, Recipe
 from fedsol.paper.store import Store, fingerprint, folder_name, read_run
 from fedsol.training import Callback
 
@@ -198,6 +198,20 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
     assert runs_in("runs/paper/watched") == [f"digits-dirichlet-0.1-small/fedavg/seed-{seed}" for seed in (0, 1)]
     assert Path("runs/paper/figure.txt").read_text() == "3 3"
     assert "runs/paper/figure.txt" in done.output
+
+
+def test_a_recipe_may_say_what_a_run_is_worth():
+    asked = []
+
+    def evaluate(cell, runs):
+        asked.append(cell.key)
+        return Ours(float(len(runs))) if runs else None
+
+    registry.recipes()["valued"] = Recipe("valued", "table", "Valued", "tab:small", small_cells, evaluate=evaluate)
+    done = fedsol("reproduce", "valued", "--seeds", "0,1", "--only", "method=fedavg")
+    assert done.exit_code == 0, done.output
+    assert json.loads(Path("runs/paper/valued.json").read_text())["cells"][0]["ours"]["mean"] == 2.0
+    assert set(asked) == {("", "FedAvg", "first"), ("", "FedAvg", "again")}
 
 
 def test_rejected_updates_are_told():

@@ -52,6 +52,8 @@ class Ours:
 
 Measure = Callable[[Sequence[Cell]], Mapping[Key, Ours]]
 """Fills cells that are not trained: computes or measures their numbers here and now."""
+Evaluate = Callable[[Cell, Sequence[FinishedRun]], Ours | None]
+"""Makes a cell's number from its finished runs; what takes long is kept in their directories."""
 Watch = Callable[[Experiment, Path], Sequence[Callback]]
 """Callbacks that measure something during a run, whose directory they are told."""
 Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Path], Sequence[Path]]
@@ -62,7 +64,8 @@ Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Path], Sequence[Path]]
 class Recipe:
     """A table or figure of the paper.
 
-    Its cells are trained (`Cell.experiment`), or filled by `measure`; `draw` makes the pictures of a figure. With
+    Its cells are trained (`Cell.experiment`), or filled by `measure`. What a run is worth is its last test accuracy,
+    or what `evaluate` says (of chosen cells only, as it may take long). `draw` makes the pictures of a figure. With
     `watch` something is measured while training, so that its runs are its own, in a folder of the recipe's name.
     """
 
@@ -76,5 +79,6 @@ class Recipe:
     digits: int = 2
     notes: Sequence[str] = ()
     measure: Measure | None = None
+    evaluate: Evaluate | None = None
     draw: Draw | None = None
     watch: Watch | None = None

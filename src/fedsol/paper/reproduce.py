@@ -1,7 +1,7 @@
 """`fedsol reproduce`: runs the cells of a recipe, resumably, and shows the table."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def reproduce(name: str, options: Options, console: Console) -> None:
         raise InputError(f"--only: {','.join(options.only)} leaves no cell of {name}")
     check_folder(options.out)
     plan = planned(chosen, options)
-    reproduction = Reproduction(recipe, cells, options, console)
+    reproduction = Reproduction(recipe, cells, chosen, options, console)
     distinct = {fingerprint(run.experiment): run for run in reversed(plan)}  # the first of the cells that share it
     todo = [run for run in reversed(distinct.values()) if reproduction.store.finished(run.experiment) is None]
     if options.estimate:
@@ -84,7 +84,7 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     if recipe.measure:
         reproduction.measured = dict(recipe.measure([cell for cell in chosen if cell.experiment is None]))
     failures = reproduction.train(todo)
-    reproduction.show({cell.key for cell in chosen})
+    reproduction.show()
     if failures:
         raise RunError("\n".join(failures))
 
@@ -124,9 +124,12 @@ def possible(cell: Cell, options: Options) -> list[Planned]:
 class Reproduction:
     """A recipe under way: its cells, the runs that are there, and the table as it is now."""
 
-    def __init__(self, recipe: Recipe, cells: Sequence[Cell], options: Options, console: Console) -> None:
+    def __init__(
+        self, recipe: Recipe, cells: Sequence[Cell], chosen: Sequence[Cell], options: Options, console: Console
+    ) -> None:
         self.recipe = recipe
         self.cells = cells
+        self.chosen = {cell.key for cell in chosen}
         self.options = options
         self.console = console
         self.store = Store(options.out / recipe.name if recipe.watch else options.out)
@@ -158,8 +161,10 @@ class Reproduction:
         """Our numbers: those of the runs that are finished, also of cells that were not chosen this time."""
         found = dict(self.measured)
         for cell, runs in self._runs:
-            finished = [self.store.finished(run.experiment) for run in runs]
-            ours = ours_of(cell, [run for run in finished if run is not None])
+            if self.recipe.evaluate and cell.key not in self.chosen:
+                continue
+            finished = [run for run in (self.store.finished(run.experiment) for run in runs) if run is not None]
+            ours = (self.recipe.evaluate or ours_of)(cell, finished)
             if ours is not None:
                 found[cell.key] = ours
         return found
@@ -173,10 +178,10 @@ class Reproduction:
         write_atomically(self._file(".json"), content + "\n")
         return ours
 
-    def show(self, chosen: Collection[Key]) -> None:
+    def show(self) -> None:
         """The table on the terminal, as far as it was chosen, and the pictures of a figure."""
         ours = self.write()
-        show(self.console, self.recipe, self.cells, ours, chosen)
+        show(self.console, self.recipe, self.cells, ours, self.chosen)
         pictures = self.recipe.draw(self.cells, ours, self.options.out) if self.recipe.draw and ours else []
         self._say(f"Written: {', '.join(map(str, [self._file('.md'), self._file('.json'), *pictures]))}")
 
