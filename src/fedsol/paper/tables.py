@@ -8,7 +8,7 @@ from fedsol.data.datasets import SPECS
 from fedsol.experiment import Experiment
 from fedsol.listing import settings_of
 from fedsol.paper.numbers import Key, Number, read_table
-from fedsol.paper.recipe import Cell, Measure, Ours, Recipe
+from fedsol.paper.recipe import Cell, Evaluate, Measure, Ours, Recipe
 from fedsol.paper.setting import DATASETS, METHODS, MODELS, experiment, fedsol
 
 CIFAR, LDA = "cifar10", "alpha = 0.1"
@@ -36,11 +36,26 @@ def _cell(
     return Cell(key, {**(facts_of(run) if run else {}), **more}, run, number, extra)
 
 
-def _recipe(name: str, make: Maker, notes: Sequence[str] = (), measure: Measure | None = None) -> Recipe:
+def make_recipe(
+    name: str,
+    make: Maker,
+    notes: Sequence[str] = (),
+    measure: Measure | None = None,
+    evaluate: Evaluate | None = None,
+) -> Recipe:
     """The recipe of a stored table whose cells are exactly the paper's."""
     table = read_table(name)
     return Recipe(
-        name, "table", table.title, table.label, lambda: cells_of(name, make), table.unit, table.digits, notes, measure
+        name,
+        "table",
+        table.title,
+        table.label,
+        lambda: cells_of(name, make),
+        table.unit,
+        table.digits,
+        notes,
+        measure,
+        evaluate,
     )
 
 
@@ -188,7 +203,7 @@ def table_recipes() -> list[Recipe]:
     """Every table of the paper that is made of training runs or settings, in its order."""
     main = read_table("main")
     return [
-        _recipe(
+        make_recipe(
             "gradient-projection",
             _gradient_projection,
             ["L2 is FedProx with mu 1.0, KL has temperature 3 and beta 1 (the paper gives no beta)."],
@@ -206,16 +221,18 @@ def table_recipes() -> list[Recipe]:
                 "(rho 2.0 with the released code's Lambda, beside the paper's number for FedSOL), feddyn, moon.",
             ],
         ),
-        _recipe("architectures", _architectures),
-        _recipe(
+        make_recipe("architectures", _architectures),
+        make_recipe(
             "combinations",
             _combinations,
             ["The paper's base numbers of FedNova and Scaffold on CIFAR-10 are failed runs (10.00)."],
         ),
-        _recipe("partial", _partial, ["rho = 0.0 is FedAvg: one run for the three rows. FLOPs: the recipe `flops`."]),
-        _recipe("larger-datasets", _larger_datasets),
-        _recipe("larger-models", _larger_models),
-        _recipe(
+        make_recipe(
+            "partial", _partial, ["rho = 0.0 is FedAvg: one run for the three rows. FLOPs: the recipe `flops`."]
+        ),
+        make_recipe("larger-datasets", _larger_datasets),
+        make_recipe("larger-models", _larger_models),
+        make_recipe(
             "objectives",
             _objectives,
             [
@@ -223,13 +240,13 @@ def table_recipes() -> list[Recipe]:
                 "experiment as KL, base, in `gradient-projection`, where the paper has 60.31.",
             ],
         ),
-        _recipe(
+        make_recipe(
             "hyperparameters",
             _hyperparameters,
             ["Ours is the default of fedsol; nothing is run. FedAvg, Scaffold, FedNova and FedDyn: none in the paper."],
             _defaults,
         ),
-        _recipe(
+        make_recipe(
             "scenarios",
             _scenarios,
             ["Ours is the default of fedsol; nothing is run. The paper's text says 300 rounds for SVHN."],
