@@ -291,6 +291,17 @@ def test_only_the_chosen_columns_are_shown_but_all_are_written():
     assert "| SVHN | 100.00 |  |  | 200.00 | 200.00 | +0.00 |" in written
 
 
+def test_a_figure_has_no_columns_for_numbers_of_the_paper():
+    def cells():
+        return [Cell(cell.key, cell.facts, cell.experiment) for cell in small_cells()[:1]]
+
+    registry.recipes()["drawn"] = Recipe("drawn", "figure", "Drawn", "fig:small", cells)
+    done = fedsol("reproduce", "drawn", "--seeds", "0", "--rounds", "1")
+    assert done.exit_code == 0, done.output
+    assert "difference" not in Path("runs/paper/drawn.md").read_text()
+    assert re.search(r"\| FedAvg \| [\d.]+ \[a\] \|\n", Path("runs/paper/drawn.md").read_text())
+
+
 def test_the_folder_of_a_cell_is_readable():
     paper = small("fedsol").override({"algorithm.rho": 1.5})
     assert (

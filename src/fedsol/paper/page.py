@@ -42,7 +42,8 @@ def render(results: Path) -> str:
         parts.append(discussion.read_text(encoding="utf-8"))
     index = Index(kept)
     filled = [(recipe, recipe.cells()) for recipe in recipes().values()]
-    parts += ["## Tables of the paper\n", *_tables(filled, read_measured(results), index)]
+    tables = _tables(filled, read_measured(results), index)
+    parts += ["## Tables of the paper\n", *tables] if tables else []
     paper = _paper_numbers([cell for _, cells in filled for cell in cells], index)
     parts += [CURVES, *(_group(name, runs, paper) for name, runs in _groups(kept).items())]
     parts.append(_every_run(kept))

@@ -26,11 +26,19 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Printed:
-    """A table ready to be shown; `remarks` explain the marks at our numbers."""
+    """A table ready to be shown; `remarks` explain the marks at our numbers.
+
+    `compared` is whether the paper has numbers for it: a figure has none.
+    """
 
     headline: str
     sheets: list[Sheet]
     remarks: list[str]
+    compared: bool
+
+    def texts(self, three: tuple[str, str, str]) -> Sequence[str]:
+        """What is shown of a cell."""
+        return three if self.compared else three[1:2]
 
 
 def lay_out(
@@ -70,7 +78,9 @@ def lay_out(
     if missing and not only_filled:
         remarks.append(f"{missing} of the paper's {sum(not cell.extra for cell in cells)} cells are not run (blank)")
     partial = " (PARTIAL)" if is_partial(cells, ours) else ""
-    return Printed(f"{recipe.name}{partial}: {recipe.title}", sheets, [*remarks, *recipe.notes])
+    return Printed(
+        f"{recipe.name}{partial}: {recipe.title}", sheets, [*remarks, *recipe.notes], any(cell.paper for cell in cells)
+    )
 
 
 def _has_row(row: str, shown: Sequence[Key], by_key: Mapping[Key, Cell], ours: Mapping[Key, Ours]) -> bool:
@@ -113,10 +123,11 @@ def show(
         table = Table(title=escape(sheet.title) or None, title_justify="left")
         table.add_column(escape(unit.strip()), overflow="fold")
         for column in sheet.columns:
-            for heading in (f"{column}\npaper", "\nours", "\ndiff."):
+            headings = (f"{column}\npaper", "\nours", "\ndiff.") if printed.compared else (column,)
+            for heading in headings:
                 table.add_column(escape(heading), justify="right", no_wrap=True)
         for row, numbers in sheet.rows.items():
-            table.add_row(escape(row), *(escape(text) for three in numbers for text in three))
+            table.add_row(escape(row), *(escape(text) for three in numbers for text in printed.texts(three)))
         console.print(table)
     for remark in printed.remarks:
         console.print(escape(remark), highlight=False, soft_wrap=True)
@@ -146,9 +157,11 @@ def as_markdown(
     parts = [f"{heading} {printed.headline}\n"]
     for sheet in printed.sheets:
         first = f"{sheet.title} [{recipe.unit}]" if sheet.title else f"[{recipe.unit}]" if recipe.unit else ""
-        titles = [first, *(f"{column}: {what}" for column in sheet.columns for what in ("paper", "ours", "difference"))]
+        parts_of = [": paper", ": ours", ": difference"] if printed.compared else [""]
+        titles = [first, *(column + part for column in sheet.columns for part in parts_of)]
         lines = [_line(titles), "|---|" + "---:|" * (len(titles) - 1)]
-        lines += [_line([row, *(text for three in numbers for text in three)]) for row, numbers in sheet.rows.items()]
+        for row, numbers in sheet.rows.items():
+            lines.append(_line([row, *(text for three in numbers for text in printed.texts(three))]))
         parts.append("\n".join(lines) + "\n")
     parts.append("".join(f"- {remark}\n" for remark in printed.remarks))
     return "\n".join(part for part in parts if part)
