@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test test-flower lint check faults bench format docs clean
+.PHONY: demo test test-flower lint check faults bench format docs results clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
 	@echo "make bench   speed, measured as ratios"
 	@echo "make docs    the generated reference pages"
+	@echo "make results docs/results.md and its pictures, from the files in results/"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -64,6 +65,9 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m fedsol.reference docs/experiment.md
+
+results: $(VENV)/.installed
+	$(BIN)/python -m fedsol.paper.page results docs/results.md
 
 clean:
 	rm -rf $(VENV) demo runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -193,6 +193,40 @@ def report(
     make_report(places, out)
 
 
+@app.command()
+@guarded
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper, or `list` for all of them.")],
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Some cells: dataset=cifar10,alpha=0.1,method=fedavg|fedsol; may be given often."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Instead of the paper's.")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Comma-separated.")] = "0,1,2",
+    part: Annotated[
+        float | None, typer.Option("--part", help="Share of every client's data and of the test set, e.g. 0.02.")
+    ] = None,
+    changes: SetOption = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it takes here, and stop.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of runs and tables; finished runs in it are used again.")
+    ] = Path("runs/paper"),
+    data_root: Annotated[Path, typer.Option("--data-root", help="Folder that holds the datasets.")] = Path("data"),
+) -> None:
+    """Run a table or figure of the paper, cell by cell: the paper's number, ours and the difference side by side."""
+    from fedsol.commands import console, show_warnings
+    from fedsol.paper.reproduce import Options, list_recipes
+    from fedsol.paper.reproduce import reproduce as reproduce_recipe
+    from fedsol.variants import parse_seeds
+
+    if name == "list":
+        list_recipes(console)
+        return
+    show_warnings()
+    options = Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], estimate)
+    reproduce_recipe(name, options, console)
+
+
 @data_app.command("fetch")
 @guarded
 def data_fetch(name: Annotated[str, typer.Argument()], root: RootOption = Path("data")) -> None:

@@ -36,7 +36,7 @@ def run_experiment(
     watching: Watching | None = None,
 ) -> None:
     """`fedsol run`."""
-    _show_warnings()
+    show_warnings()
     if name is not None and RunDirectory(Path(name)).exists:
         if out is not None:
             raise InputError(f"--out: {out} is not allowed: the run goes on in {name}")
@@ -73,7 +73,7 @@ def compare_algorithms(
     from fedsol import compare as comparison
     from fedsol.variants import parse_seeds, parse_variants
 
-    _show_warnings()
+    show_warnings()
     variants = parse_variants(algorithms, read_experiment(name, changes))
     seed_list = parse_seeds(seeds)
     try:
@@ -256,7 +256,7 @@ def _say(text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _show_warnings() -> None:
+def show_warnings() -> None:
     """Warnings of the library go to the terminal, above the progress bar."""
     logger = logging.getLogger("fedsol")
     if not logger.handlers:

@@ -92,6 +92,12 @@ class DataSettings(Table):
     cache: Annotated[
         str | None, Field(description="image folders: where decoded images are kept (default: beside them)")
     ] = None
+    part: Annotated[
+        float,
+        Field(
+            gt=0, le=1, description="share of every client's samples and of the test set that is used, for a quick try"
+        ),
+    ] = 1.0
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     private: PrivateSettings = PrivateSettings()

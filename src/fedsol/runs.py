@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -243,7 +244,24 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "packages": {name: metadata.version(name) for name in packages},
+        **source_commit(),
     }
+
+
+def source_commit() -> dict[str, Any]:
+    """The git commit of fedsol where it runs from a checkout, and whether files of it were changed since."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return {}
+    git = ["git", "--no-optional-locks", "-C", str(root)]
+    try:
+        commit, changes = (
+            subprocess.run([*git, *question], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            for question in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "--", "src"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": commit, "commit_modified": bool(changes)}
 
 
 def rows_hash(rows: Sequence[Row]) -> str:

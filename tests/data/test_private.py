@@ -91,6 +91,15 @@ def test_pixels_are_shown_alike_on_every_node(tmp_path):
     assert dark.dataset.std == light.dataset.std == (0.5,)
 
 
+def test_what_the_experiment_says_of_channels_and_augmentation_holds_on_nodes(tmp_path):
+    shown = settings(data__channels=3, data__augmentation__pad=1)
+    server = build_federation(shown).dataset
+    node = node_federation(shown, save(tmp_path / "own.npz", [0, 1]), 0).dataset
+    assert node.input_shape == server.input_shape == (3, 8, 8)
+    assert node.augmentation == server.augmentation
+    assert node.augmentation.pad == 1
+
+
 def test_features(tmp_path):
     features = settings(data__private__inputs="features", data__private__shape=[5])
     path = save(tmp_path / "f.npz", [0, 1, 2], np.ones((3, 5), np.float64))
@@ -106,6 +115,7 @@ def test_features(tmp_path):
         ({"data.private.shape": [8, 8]}, r"data.private.shape: \[8, 8\] is not allowed for images"),
         ({"data.private.classes": None}, r"data.private.classes: is missing"),
         ({"data.private.class_names": ["a", "b"]}, r"data.private.classes: 3 is not allowed with 2 class_names"),
+        ({"data.part": 0.5}, r"data.part: 0.5 is not allowed with private data"),
         ({"data.partition.clients": None}, r"data.partition.clients: is missing"),
         ({"data.private.mean": [0.5, 0.5]}, r"mean: \(0.5, 0.5\) has 2 numbers"),
         ({"data.private.test": "nowhere.npz"}, r"nowhere.npz"),
