@@ -118,8 +118,9 @@ class LocalStep:
     def two_pass_gradient(self) -> tuple[Weights, Tensor]:
         """The same gradient with nothing shared between the point and the perturbed point."""
         algorithm = self.algorithm
-        perturbs = isinstance(algorithm, ProximalAlgorithm) and algorithm.usage == "perturbed"
-        proximal = algorithm.proximal_loss(self.task, self.state) if perturbs else None
+        if not isinstance(algorithm, ProximalAlgorithm) or algorithm.usage != "perturbed":
+            return self.gradient()
+        proximal = algorithm.proximal_loss(self.task, self.state)
         if proximal is None:
             return self.gradient()
         direction = proximal.gradient(self.task.at(self.local, self.batch), algorithm.perturb)

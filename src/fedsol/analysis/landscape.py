@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from fedsol.analysis.hessian import Problem, top_eigenpairs
+from fedsol.client import on_device
 from fedsol.data.batches import evaluation_batches
 from fedsol.errors import InputError
 from fedsol.federation import Federation
 from fedsol.randomness import generator_for, numpy_generator_for, one_torch_thread
-from fedsol.client import on_device
 from fedsol.weights import Weights
 
 CHUNK = 256

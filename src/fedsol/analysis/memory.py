@@ -9,16 +9,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class PeakMemory(TorchDispatchMode):
+class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all tensors that are made inside the block, for as long as they live.
 
     Workspace that a kernel takes and gives back by itself is not seen.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.peak = 0
-        self._now = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak: int = 0
+        self._now: int = 0
         self._known: dict[int, Any] = {}
 
     def __torch_dispatch__(
@@ -54,6 +54,7 @@ class PeakMemory(TorchDispatchMode):
 
 def peak_bytes(action: Callable[[], object]) -> int:
     """Most bytes of tensors that the action held at one time, beyond those that were there before."""
-    with PeakMemory() as memory:
+    memory = PeakMemory()
+    with memory:
         action()
     return memory.peak

@@ -57,7 +57,7 @@ def toy(settings: ToySettings = ToySettings()) -> Toy:  # noqa: B008 (frozen)
     distance = math.hypot(*settings.minimum)
     if not 0 <= settings.rho < distance:
         raise InputError(
-            f"toy: rho {settings.rho} is not allowed; allowed: 0 to less than the distance of the minimum ({distance:g})"
+            f"toy: rho {settings.rho} is not allowed; allowed: 0 to below {distance:g}, where the minimum is"
         )
     task, batch = _task(settings), Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))
     rules: dict[str, tuple[Callable[[Weights], Weights], Place]] = {
@@ -118,7 +118,7 @@ def _local_loss(settings: ToySettings) -> Loss:
     minimum = torch.tensor(settings.minimum, dtype=torch.float64)
     curvature = torch.tensor([1.0, settings.delta], dtype=torch.float64)
 
-    def loss(outputs: Outputs, point: Point) -> Tensor:
+    def loss(outputs: Outputs, _point: Point) -> Tensor:
         return 0.5 * (curvature * (outputs.logits[0] - minimum) ** 2).sum()
 
     return loss
