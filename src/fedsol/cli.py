@@ -113,6 +113,35 @@ def compare(
 
 @app.command()
 @guarded
+def sweep(
+    experiment: ExperimentArgument = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=V1,V2,…",
+            help="A setting and its values; may be given often. With --search also KEY=LOW..HIGH or KEY=log:LOW..HIGH.",
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Comma-separated.")] = "0,1,2",
+    changes: SetOption = None,
+    out: OutOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Runs at a time (default: as many as there are cores).")
+    ] = None,
+    search: Annotated[
+        int | None, typer.Option("--search", metavar="N", help="Let Optuna choose N settings (needs fedsol[search]).")
+    ] = None,
+) -> None:
+    """Run a grid of settings over seeds, or search it: a table and a picture."""
+    from fedsol.sweep_command import sweep_settings
+
+    sweep_settings(experiment, grid or [], seeds, changes or [], out or new_directory("sweep"), resume, jobs, search)
+
+
+@app.command()
+@guarded
 def analyze(
     runs: Annotated[
         list[str] | None,

@@ -106,7 +106,7 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         failed = f" ({len(row['failures'])} failed)" if row["failures"] else ""
-        spreads = [_spread(row[key]) for key in ("final_accuracy", "best_accuracy")]
+        spreads = [spread_text(row[key]) for key in ("final_accuracy", "best_accuracy")]
         table.add_row(escape(row["label"] + failed), *spreads, f"{row['seconds']:.1f}")
     return table
 
@@ -249,7 +249,8 @@ def _dataset_name(name: str) -> str:
     return name
 
 
-def _spread(value: dict[str, float] | None) -> str:
+def spread_text(value: dict[str, float] | None) -> str:
+    """`81.20 ± 0.45 %`, as tables show it."""
     return "failed" if value is None else f"{100 * value['mean']:.2f} ± {100 * value['std']:.2f} %"
 
 

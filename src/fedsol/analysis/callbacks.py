@@ -95,7 +95,7 @@ def callbacks_for(names: Iterable[str], directory: Path, experiment: Experiment)
     if "orthogonality" in wanted and keeps_client_state(make_algorithm(experiment.algorithm)):
         raise InputError(
             f"--analyze: orthogonality is not allowed for {experiment.algorithm['name']}: training a client again "
-            "needs the state it had; allowed: methods whose clients keep none (or `fedsol analyze RUN --what orthogonality`)"
+            "needs the state it had; allowed: methods whose clients keep none, or `fedsol analyze RUN`"
         )
     return [RoundAnalysis(name, directory) for name in wanted]
 

@@ -50,7 +50,7 @@ class MethodCost:
     proximal_flops: int
     """The part of either that the proximal loss itself needs: the answers of the anchor (the paper's delta)."""
     seconds: float
-    """Median."""
+    """Median; on a processor of one thread's own time."""
     peak_bytes: int
     """Most memory that the step held beyond weights, batch and state."""
     state_bytes: int
@@ -81,7 +81,9 @@ def costs(federation: Federation, methods: Mapping[str, Algorithm] | None = None
     federation.model.train(True)
     with one_torch_thread():
         steps = {name: LocalStep(federation, algorithm, batch) for name, algorithm in chosen.items()}
-        seconds = interleaved({name: step.take for name, step in steps.items()}, repetitions)
+        seconds = interleaved(
+            {name: step.take for name, step in steps.items()}, repetitions, clock_of(federation.device)
+        )
         rows = [
             MethodCost(
                 name,
@@ -163,7 +165,21 @@ def flops(action: Callable[[], object]) -> int:
     return int(counter.get_total_flops())
 
 
-def interleaved(actions: Mapping[str, Callable[[], object]], repetitions: int, warm_up: int = 2) -> dict[str, float]:
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """Seconds of this process on a processor, which other programs do not lengthen; of the wall clock on a GPU."""
+    if device.type != "cuda":
+        return time.process_time
+
+    def synchronised() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return synchronised
+
+
+def interleaved(
+    actions: Mapping[str, Callable[[], object]], repetitions: int, clock: Callable[[], float], warm_up: int = 2
+) -> dict[str, float]:
     """Median seconds of each action; they take turns, so that a busy moment of the machine hits all alike."""
     for _ in range(warm_up):
         for action in actions.values():
@@ -171,7 +187,7 @@ def interleaved(actions: Mapping[str, Callable[[], object]], repetitions: int, w
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(repetitions):
         for name, action in actions.items():
-            start = time.perf_counter()
+            start = clock()
             action()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}

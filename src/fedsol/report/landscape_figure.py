@@ -25,7 +25,7 @@ def draw_landscapes(found: Sequence[tuple[str, Landscape]], stem: Path, title: s
     columns = min(len(found), COLUMNS)
     rows = math.ceil(len(found) / columns)
     with fedsol_style():
-        figure = new_figure(max(3.2 * columns + 0.9, 4.6), 3.9 * rows + 0.2)
+        figure = new_figure(max(3.5 * columns + 0.9, 5.2), 3.9 * rows + 0.2)
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (label, one), surface in zip(panels, found, surfaces, strict=False):
             filled = axes.contourf(one.places, one.places, surface, levels=levels, cmap=SEQUENTIAL, extend="both")
@@ -33,7 +33,7 @@ def draw_landscapes(found: Sequence[tuple[str, Landscape]], stem: Path, title: s
             axes.clabel(lines, fontsize=6.5, fmt="%.3g")
             axes.plot([0], [0], marker="P", color="white", markeredgecolor=INK, markersize=8)
             axes.set(title=f"{label}\n{_numbers(one)}", xlabel="along v₁", ylabel="along v₂")
-            axes.title.set_fontsize(9)
+            axes.title.set_fontsize(8.5)
             axes.set_aspect("equal")
         for axes in panels[len(found) :]:
             axes.set_visible(False)
@@ -51,5 +51,5 @@ def _levels(low: float, high: float) -> np.ndarray:
 
 def _numbers(one: Landscape) -> str:
     if one.ratio is None:
-        return f"λ₁ = {one.eigenvalues[0]:.3g}"
-    return f"λ₁ = {one.eigenvalues[0]:.3g}, λ₅ = {one.eigenvalues[4]:.3g}, λ₁/λ₅ = {one.ratio:.2f}"
+        return f"λ₁ {one.eigenvalues[0]:.3g}"
+    return f"λ₁ {one.eigenvalues[0]:.3g}, λ₅ {one.eigenvalues[4]:.3g}, λ₁/λ₅ {one.ratio:.2f}"

@@ -103,6 +103,8 @@ def draw_forgetting(series: Sequence[Series[Forgetting]], stem: Path, title: str
             axes.images[0].set_extent((run.rounds[0] - 0.5, run.rounds[-1] + 0.5, len(table) - 0.5, -0.5))
             axes.set(ylabel="class", title=f"{item.label}: accuracy of the global model by class")
             axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
+        every = [number for item in series for run in item.runs for number in run.rounds]
+        panels[0].set_xlim(min(every) - 0.5, max(every) + 0.5)
         curves = [
             Curve(item.label, list(item.runs[0].rounds), [list(run.forgetting) for run in item.runs]) for item in series
         ]

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
 from fedsol.analysis.series import Series
 from fedsol.analysis.strength import LayerStrengths
 from fedsol.errors import InputError
@@ -35,6 +37,8 @@ def draw_strength(series: Sequence[Series[LayerStrengths]], stem: Path, title: s
             patches = bar_panel(axes, [short_layer(layer) for layer in layers], bars, heading, label, True)
             if name == "mean":
                 axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axes.xaxis.set_minor_formatter(NullFormatter())
         figure.legend(patches, [item.label for item in series], loc="outside right upper")
         figure.suptitle(title, x=0.01, ha="left")
         return save_pictures(figure, stem)
