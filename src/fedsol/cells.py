@@ -48,6 +48,12 @@ def refuse_taken(cells: Sequence[Cell], resume: bool) -> None:
         raise InputError(f"{taken[0]}: holds a run already; resume (--resume) or choose another directory (--out)")
 
 
+def check_jobs(jobs: int | None) -> None:
+    """Refuses fewer than one run at a time."""
+    if jobs is not None and jobs < 1:
+        raise InputError(f"--jobs: {jobs} is not allowed; it must be 1 or more")
+
+
 def default_jobs(cells: Sequence[Cell]) -> int:
     """As many runs at a time as there are cores, on processors; one after another on a GPU, which they would share."""
     on_gpu = torch.cuda.is_available() and any(cell.experiment.engine.device != "cpu" for cell in cells)

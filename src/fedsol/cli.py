@@ -103,12 +103,13 @@ def compare(
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", help="Runs at a time.")] = 1,
 ) -> None:
     """Compare algorithms over seeds on the same data: a table, and a picture of the learning curves."""
     from fedsol.commands import compare_algorithms
 
     chosen = algorithms or ["fedavg", "fedsol"]
-    compare_algorithms(experiment, chosen, seeds, changes or [], out or new_directory("compare"), resume)
+    compare_algorithms(experiment, chosen, seeds, changes or [], out or new_directory("compare"), resume, jobs)
 
 
 @app.command()

@@ -69,18 +69,26 @@ def run_experiment(
 
 
 def compare_algorithms(
-    name: str | None, algorithms: Sequence[str], seeds: str, changes: Sequence[str], out: Path, resume: bool
+    name: str | None,
+    algorithms: Sequence[str],
+    seeds: str,
+    changes: Sequence[str],
+    out: Path,
+    resume: bool,
+    jobs: int = 1,
 ) -> None:
     """`fedsol compare`."""
     from fedsol import compare as comparison
+    from fedsol.cells import check_jobs
     from fedsol.variants import parse_seeds, parse_variants
 
     show_warnings()
+    check_jobs(jobs)
     variants = parse_variants(algorithms, read_experiment(name, changes))
     seed_list = parse_seeds(seeds)
     try:
         results = comparison.compare(
-            variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume
+            variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume, jobs
         )
     except KeyboardInterrupt:
         if out.exists():

@@ -35,13 +35,14 @@ def compare(
     out: Path,
     watch: Watch = lambda _: (),
     resume: bool = False,
+    jobs: int = 1,
 ) -> list[Result]:
     """Runs every variant with every seed below `out`; `watch` gives the callbacks of a run by its label.
 
     The runs of one seed share the partition, the initial weights and the sampled clients. A run that fails (because it
     diverges, say) does not keep the others from being made.
     """
-    results = run_variants(variants, seeds, out, watch, resume)
+    results = run_variants(variants, seeds, out, watch, resume, jobs)
     write_atomically(out / "comparison.json", json.dumps(as_rows(results, seeds), indent=2) + "\n")
     return results
 

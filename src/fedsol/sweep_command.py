@@ -6,9 +6,9 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from fedsol.cells import Outcome
+from fedsol.cells import Outcome, check_jobs
 from fedsol.commands import console, read_experiment, say, show_warnings, spread_text
-from fedsol.errors import InputError, RunError
+from fedsol.errors import RunError
 from fedsol.grids import Choice, parse_grid
 from fedsol.progress import percent
 from fedsol.sweep import Sweep, sweep
@@ -29,8 +29,7 @@ def sweep_settings(
     from fedsol.report.sweep_figure import draw_sweep
 
     show_warnings()
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs: {jobs} is not allowed; it must be 1 or more")
+    check_jobs(jobs)
     base, axes, seed_list = read_experiment(name, changes), parse_grid(grid), parse_seeds(seeds)
     runs = len(seed_list)
     for axis in axes:

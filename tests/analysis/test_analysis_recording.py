@@ -77,7 +77,9 @@ def test_angle_and_loss_by_hand():
     # KL from a uniform teacher: log of the mean of exp minus the mean; its gradient is softmax - 1/2.
     cosine, loss = measured(step_at([3.0, 0.0], [1.0, 0.0]), KL(3.0), "all")
     assert cosine == pytest.approx(2**-0.5)
-    assert loss == pytest.approx(float(torch.logaddexp(torch.tensor(1.0), torch.tensor(0.0))) - 0.5 - 0.6931472, abs=1e-6)
+    assert loss == pytest.approx(
+        float(torch.logaddexp(torch.tensor(1.0), torch.tensor(0.0))) - 0.5 - 0.6931472, abs=1e-6
+    )
 
 
 def test_an_update_of_zero_has_no_angle():

@@ -30,7 +30,7 @@ def test_fedsol_keeps_the_direction_of_the_minimum_and_fedprox_does_not():
 
 
 def test_a_step_by_hand():
-    """At (1, 1) with the minimum there too: fedprox's gradient is mu w, fedsol's is rho times the unit, by curvature."""
+    """At (1, 1) with the minimum there too: fedprox's gradient is mu w, fedsol's rho times a unit, by curvature."""
     prox, sol = (path.places[1] for path in toy(ToySettings(lr=1.0, steps=1)).paths)
     assert prox == pytest.approx((0.5, 0.5))
     assert sol == pytest.approx((1 - 0.5 / math.sqrt(2), 1 - 0.1 * 0.5 / math.sqrt(2)))

@@ -14,9 +14,7 @@ from fedsol.messages import Job, Update
 
 
 def updates_of(*weights):
-    return [
-        Update(client, {"a": torch.tensor(a), "b": torch.tensor(b)}, 1, 1) for client, (a, b) in enumerate(weights)
-    ]
+    return [Update(client, {"a": torch.tensor(a), "b": torch.tensor(b)}, 1, 1) for client, (a, b) in enumerate(weights)]
 
 
 BEFORE = {"a": torch.zeros(2), "b": torch.zeros(1)}

@@ -178,7 +178,10 @@ def clock_of(device: torch.device) -> Callable[[], float]:
 
 
 def interleaved(
-    actions: Mapping[str, Callable[[], object]], repetitions: int, clock: Callable[[], float], warm_up: int = 2
+    actions: Mapping[str, Callable[[], object]],
+    repetitions: int,
+    clock: Callable[[], float] = time.perf_counter,
+    warm_up: int = 2,
 ) -> dict[str, float]:
     """Median seconds of each action; they take turns, so that a busy moment of the machine hits all alike."""
     for _ in range(warm_up):
