@@ -51,7 +51,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed
-	for question in step_cost peak round_cost peers growth; do $(BIN)/python benchmarks/$$question.py || exit 1; done
+	for question in step_cost peak round_cost peers growth sweep_jobs; do $(BIN)/python benchmarks/$$question.py || exit 1; done
 	$(BIN)/python benchmarks/report.py
 
 gallery: $(VENV)/.installed
