@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, get_args
 
 from fedsol.algorithms.base import Algorithm
@@ -191,9 +192,11 @@ def _divergence(runs: Runs, options: Options) -> Found:
     files.append(write_data(stem.with_suffix(".json"), series))
     lines = []
     for item in series:
-        last = item.runs[0][-1]
-        between = "" if last.local_local is None else f", local–local {last.local_local:.4g}"
-        lines.append(f"{item.label}: round {last.round}, global–local {last.global_local:.4g}{between}")
+        last = [run[-1] for run in item.runs]
+        apart = [one.local_local for one in last if one.local_local is not None]
+        between = f", local–local {fmean(apart):.4g}" if apart else ""
+        distance = fmean([one.global_local for one in last])
+        lines.append(f"{item.label}: round {last[0].round}, global–local {distance:.4g}{between}")
     return Found(files, lines)
 
 
@@ -212,16 +215,16 @@ def _preservation(runs: Runs, options: Options) -> Found:
     files.append(write_data(stem.with_suffix(".json"), series))
     lines = []
     for item in series:
-        last = item.runs[0][-1]
-        after = sum(last.after) / len(last.after)
-        lines.append(
-            f"{item.label}: round {last.round}, accuracy {last.before:.1%} before, {after:.1%} after local training"
-        )
+        last = [run[-1] for run in item.runs]
+        before, after = fmean([one.before for one in last]), fmean([value for one in last for value in one.after])
+        lines.append(f"{item.label}: round {last[0].round}, accuracy {before:.1%}, {after:.1%} after local training")
     lost = [item.map(lambda source: forgetting(source.run.rows)) for item in runs.series]
     if any(run.rounds for item in lost for run in item.runs):
         files += draw_forgetting(lost, classes, f"class-wise accuracy, {runs.title}")
         files.append(write_data(classes.with_suffix(".json"), lost))
-        lines += [f"{item.label}: forgetting {item.runs[0].forgetting[-1]:.1%} after the last round" for item in lost]
+        for one in lost:
+            shares = [run.forgetting[-1] for run in one.runs if run.rounds]
+            lines += [f"{one.label}: forgetting {fmean(shares):.1%} after the last round"] if shares else []
     return Found(files, lines)
 
 
@@ -253,11 +256,13 @@ def _landscape(runs: Runs, options: Options) -> Found:
 
     found = []
     for item in runs.series:
-        saved = item.runs[0].saved
-        made = landscape(
-            saved.federation, saved.server.weights, saved.finished, options.examples, options.points, options.radius
-        )
-        found.append((item.label, made))
+        for source in item.runs:
+            saved = source.saved
+            made = landscape(
+                saved.federation, saved.server.weights, saved.finished, options.examples, options.points, options.radius
+            )
+            seed = f" seed {source.run.experiment.seed}" if len(item.runs) > 1 else ""
+            found.append((item.label + seed, made))
     stem = options.out / "landscape"
     files = draw_landscapes(found, stem, f"loss landscape of the global model, {runs.title}")
     files.append(write_data(stem.with_suffix(".json"), dict(found)))

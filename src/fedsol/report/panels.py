@@ -76,7 +76,7 @@ def heat_panel(
     figure: Figure, axes: Axes, table: Any, label: str, limits: tuple[float, float] | None = None, bar: bool = True
 ) -> None:
     """A table as colours from white to dark blue, readable in grey; gaps (NaN) are hatched."""
-    values = np.asarray(table, dtype=np.float64)
+    values = np.ma.filled(np.ma.masked_invalid(np.ma.asarray(table, dtype=np.float64)), np.nan)
     finite = values[np.isfinite(values)]
     low, high = limits or ((float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0))
     axes.patch.set(hatch="///", edgecolor="#BBBBBB")

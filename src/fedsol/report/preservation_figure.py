@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from matplotlib.lines import Line2D
@@ -29,11 +30,12 @@ def draw_preservation(series: Sequence[Runs], stem: Path, title: str) -> list[Pa
         left, right = figure.subplots(1, 2, sharey=True)
         lines: list[Line2D] = []
         for index, item in enumerate(series):
-            run = item.runs[0]
-            rounds = [one.round for one in run]
-            before = np.array([one.before for one in run])
-            after = np.array([fmean(one.after) for one in run])
-            spread = np.array([stdev(one.after) if len(one.after) > 1 else 0.0 for one in run])
+            found = _by_round(item)
+            rounds = list(found)
+            before = np.array([fmean([one.before for one in ones]) for ones in found.values()])
+            clients = [[value for one in ones for value in one.after] for ones in found.values()]
+            after = np.array([fmean(values) for values in clients])
+            spread = np.array([stdev(values) if len(values) > 1 else 0.0 for values in clients])
             look, step = line_look(index), max(len(rounds) // 8, 1)
             mark = {"color": look["color"], "marker": look["marker"], "markevery": (step * index // len(series), step)}
             (line,) = left.plot(rounds, before, linestyle="-", label=f"{item.label}: global model, before", **mark)
@@ -47,8 +49,8 @@ def draw_preservation(series: Sequence[Runs], stem: Path, title: str) -> list[Pa
             )
             left.fill_between(rounds, after - spread, after + spread, color=look["color"], alpha=0.16, linewidth=0)
             lines += [line, other]
-            absent = [_mean(one.absent_after) for one in run]
-            held = [_mean(one.held_after) for one in run]
+            absent = [_mean([value for one in ones for value in one.absent_after]) for ones in found.values()]
+            held = [_mean([value for one in ones for value in one.held_after]) for ones in found.values()]
             right.plot(rounds, _gaps(held), linestyle="-", **mark)
             right.plot(rounds, _gaps(absent), linestyle="--", markerfacecolor="white", **mark)
         left.set_title("before and after local training")
@@ -97,8 +99,8 @@ def draw_forgetting(series: Sequence[Series[Forgetting]], stem: Path, title: str
         figure = new_figure(9.2, 2.9 + 2.0 * len(series))
         panels = figure.subplots(len(series) + 1, 1, sharex=True, height_ratios=[1.0] * len(series) + [1.2])
         for axes, item in zip(panels, series, strict=False):
-            run = item.runs[0]
-            table = np.array([[np.nan if v is None else v for v in row] for row in run.classes], dtype=float).T
+            run = max(item.runs, key=lambda one: len(one.rounds))
+            table = _class_table(item, run.rounds)
             heat_panel(figure, axes, table, "accuracy", (0.0, 1.0))
             axes.images[0].set_extent((run.rounds[0] - 0.5, run.rounds[-1] + 0.5, len(table) - 0.5, -0.5))
             axes.set(ylabel="class", title=f"{item.label}: accuracy of the global model by class")
@@ -106,7 +108,9 @@ def draw_forgetting(series: Sequence[Series[Forgetting]], stem: Path, title: str
         every = [number for item in series for run in item.runs for number in run.rounds]
         panels[0].set_xlim(min(every) - 0.5, max(every) + 0.5)
         curves = [
-            Curve(item.label, list(item.runs[0].rounds), [list(run.forgetting) for run in item.runs]) for item in series
+            Curve(item.label, rounds, [[table.get(number) for number in rounds] for table in _lost(item)])
+            for item in series
+            if (rounds := sorted({number for table in _lost(item) for number in table}))
         ]
         lines = curve_panel(
             panels[-1], curves, "forgetting: best so far minus now, mean over classes", "round", "lost", True
@@ -114,6 +118,24 @@ def draw_forgetting(series: Sequence[Series[Forgetting]], stem: Path, title: str
         panels[-1].legend(lines, [item.label for item in series], loc="upper right", handlelength=3.2)
         figure.suptitle(title, x=0.01, ha="left")
         return save_pictures(figure, stem)
+
+
+def _by_round(item: Runs) -> dict[int, list[Preservation]]:
+    """What all seeds have found in each round."""
+    numbers = sorted({one.round for run in item.runs for one in run})
+    return {number: [one for run in item.runs for one in run if one.round == number] for number in numbers}
+
+
+def _class_table(item: Series[Forgetting], rounds: Sequence[int]) -> np.ma.MaskedArray[Any, Any]:
+    """Accuracy by class and round, the mean over seeds; what has no test examples is masked."""
+    tables = [dict(zip(run.rounds, run.classes, strict=True)) for run in item.runs]
+    rows = [[table[number] for number in rounds] for table in tables if all(number in table for number in rounds)]
+    mean: np.ma.MaskedArray[Any, Any] = np.ma.masked_invalid(np.array(rows, dtype=np.float64)).mean(axis=0)
+    return mean.T
+
+
+def _lost(item: Series[Forgetting]) -> list[dict[int, float]]:
+    return [dict(zip(run.rounds, run.forgetting, strict=True)) for run in item.runs]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
