@@ -101,9 +101,9 @@ def test_bad_input_about_a_run_leaves_nothing_behind():
     run("fedavg")
     before = names_in("fedavg")
     for arguments, part in (
-        (["--what", "orthogonality", "--rho", "1"], "perturbs nothing"),
-        (["--what", "divergence", "--clients", "8"], "--clients: 8 is not allowed; allowed: 0 to 7"),
-        (["--what", "landscape", "--points", "1"], "points 1 is not allowed"),
+        (["--what", "curves,orthogonality", "--rho", "1"], "perturbs nothing"),
+        (["--what", "curves,divergence", "--clients", "8"], "--clients: 8 is not allowed; allowed: 0 to 7"),
+        (["--what", "curves,landscape", "--points", "1"], "points 1 is not allowed"),
         (["--what", "landscape", "--radius", "-1"], "radius -1.0 is not allowed"),
         (["--what", "curves", "--set", "rounds=3"], "--set: is not allowed for a run"),
     ):
@@ -115,6 +115,7 @@ def test_bad_input_about_a_run_leaves_nothing_behind():
     done = fedsol("analyze", "fedavg", "fedsol", "--what", "orthogonality", "--rho", "1", "-o", "out")
     assert done.exit_code == 2
     assert "runs of several methods" in done.output
+    assert not Path("out").exists()
 
 
 def test_run_refuses_an_unknown_analysis_before_it_begins():

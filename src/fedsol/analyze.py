@@ -7,9 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, get_args
 
+from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.analysis import callbacks
 from fedsol.analysis.divergence import divergence
+from fedsol.analysis.landscape import Landscape, check_options, landscape
 from fedsol.analysis.orthogonality import LocalSteps, Orthogonality, own_measure, record, with_rho
 from fedsol.analysis.preservation import forgetting, preservation
 from fedsol.analysis.saving import write_data
@@ -19,8 +21,10 @@ from fedsol.analysis.strength import strengths
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment
 from fedsol.gradients import Strength
+from fedsol.randomness import one_torch_thread
 from fedsol.runs import Run, RunDirectory
 from fedsol.task import Where
+from fedsol.variants import parse_variants
 
 RHOS = (0.0, 0.5, 1.0, 2.0)
 """Strengths that a single run of FedSOL is tried with."""
@@ -45,6 +49,7 @@ class Options:
         for name, allowed in (("where", get_args(Where)), ("strength", get_args(Strength))):
             if getattr(self, name) not in allowed:
                 raise InputError(f"--{name}: {getattr(self, name)!r} is not allowed; allowed: {', '.join(allowed)}")
+        check_options(self.examples, self.points, self.radius)
         if self.repetitions < 1:
             raise InputError(f"--repetitions: {self.repetitions} is not allowed; it must be 1 or more")
 
@@ -117,9 +122,27 @@ def find_runs(paths: Sequence[Path]) -> list[Source]:
     return [Source(folder) for folder in found]
 
 
+def check(what: Sequence[str], runs: Runs, options: Options) -> None:
+    """Finds what is wrong with the options for these runs before anything is computed or written."""
+    if "orthogonality" in what and options.rhos is not None:
+        for series in runs.series:
+            if len(runs.series) > 1:
+                raise InputError(
+                    "--rho: is not allowed for runs of several methods; allowed: runs that differ in their seed alone"
+                )
+            for rho in options.rhos:
+                with_rho(make_algorithm(series.runs[0].run.experiment.algorithm), rho)
+    if options.clients is not None:
+        for source in runs.sources:
+            chosen_clients(source.saved, options.clients)
+    if "cost" in what and options.algorithms:
+        parse_variants(options.algorithms, runs.experiment)
+
+
 def analyze(what: str, runs: Runs, options: Options) -> Found:
-    """Makes one analysis."""
-    return ANALYSES[what](runs, options)
+    """Makes one analysis, on one thread as training is: the same numbers on every machine."""
+    with one_torch_thread():
+        return ANALYSES[what](runs, options)
 
 
 def _orthogonality(runs: Runs, options: Options) -> Found:
@@ -147,10 +170,6 @@ def _local_steps(series: Series[Source], options: Options, alone: bool) -> list[
     """The run's own rule, or a single run's rule with several strengths."""
     first = series.runs[0].saved
     algorithm = first.federation.algorithm
-    if options.rhos is not None and not alone:
-        raise InputError(
-            "--rho: is not allowed for runs of several methods; allowed: runs that differ in their seed alone"
-        )
     perturbs = hasattr(algorithm, "perturb") and getattr(algorithm, "usage", "perturbed") == "perturbed"
     rhos = options.rhos or (RHOS if alone and perturbs else None)
     rules = {series.label: algorithm} if rhos is None else {f"rho = {rho:g}": with_rho(algorithm, rho) for rho in rhos}
@@ -251,10 +270,9 @@ def _strength(runs: Runs, options: Options) -> Found:
 
 
 def _landscape(runs: Runs, options: Options) -> Found:
-    from fedsol.analysis.landscape import landscape
     from fedsol.report.landscape_figure import draw_landscapes
 
-    found = []
+    found: list[tuple[str, Landscape]] = []
     for item in runs.series:
         for source in item.runs:
             saved = source.saved
@@ -274,11 +292,9 @@ def _landscape(runs: Runs, options: Options) -> Found:
 
 
 def _cost(runs: Runs, options: Options) -> Found:
-    from fedsol.algorithms import make_algorithm
     from fedsol.analysis.cost import costs
     from fedsol.analysis.outline import outline
     from fedsol.report.cost_figure import draw_costs
-    from fedsol.variants import parse_variants
 
     methods = None
     if options.algorithms:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsol.analyze import ANALYSES, WITHOUT_RUNS, Options, Runs, Source, analyze, find_runs
+from fedsol.analyze import ANALYSES, WITHOUT_RUNS, Options, Runs, Source, analyze, check, find_runs
 from fedsol.commands import read_experiment, say, show_warnings
 from fedsol.errors import InputError
 from fedsol.runs import RunDirectory
@@ -30,6 +30,7 @@ def analyze_runs(
         clients=parse_numbers("--clients", options.pop("clients"), int),
         **options,
     )
+    check(chosen, runs, settings)
     for name in chosen:
         found = analyze(name, runs, settings)
         say(f"{name}: {', '.join(str(path) for path in found.files)}")

@@ -1,5 +1,6 @@
 """Loss landscape: the loss of a global model over the two directions in which it is most curved."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,11 +50,7 @@ def landscape(
     eigenvalues: int = 5,
 ) -> Landscape:
     """Eigenvalues and the surface, on training examples of all clients, drawn once and not augmented."""
-    for name, value, least in (("examples", examples, 1), ("points", points, 3), ("eigenvalues", eigenvalues, 2)):
-        if value < least:
-            raise InputError(f"landscape: {name} {value} is not allowed; it must be {least} or more")
-    if not radius > 0:
-        raise InputError(f"landscape: radius {radius} is not allowed; it must be above 0")
+    check_options(examples, points, radius, eigenvalues)
     with one_torch_thread():
         problem = problem_for(federation, weights, examples)
         start = numpy_generator_for(federation.experiment.seed, "landscape").standard_normal(problem.dimension)
@@ -63,6 +60,15 @@ def landscape(
         centre = problem.loss(problem.weights)
     found = tuple(float(value) for value in values)
     return Landscape(round_number, problem.examples, found, tuple(places.tolist()), losses, centre)
+
+
+def check_options(examples: int, points: int, radius: float, eigenvalues: int = 5) -> None:
+    """Refuses options that give no surface."""
+    for name, value, least in (("examples", examples, 1), ("points", points, 3), ("eigenvalues", eigenvalues, 2)):
+        if value < least:
+            raise InputError(f"landscape: {name} {value} is not allowed; it must be {least} or more")
+    if not 0 < radius < math.inf:
+        raise InputError(f"landscape: radius {radius} is not allowed; it must be above 0")
 
 
 def problem_for(federation: Federation, weights: Weights, examples: int) -> Problem:

@@ -9,6 +9,7 @@ from fedsol.client_states import ClientStates
 from fedsol.errors import InputError
 from fedsol.federation import Federation, build_federation
 from fedsol.messages import Job, ServerState, Update
+from fedsol.randomness import one_torch_thread
 from fedsol.runs import Row, RunDirectory
 from fedsol.sampling import sample_clients
 from fedsol.weights import pick
@@ -77,7 +78,8 @@ def local_round(
         Job(client, number, saved.server.weights, broadcast, saved.states.get(client))
         for client in chosen_clients(saved, clients)
     ]
-    return LocalRound(number, saved.server, [federation.train(job) for job in jobs])
+    with one_torch_thread():
+        return LocalRound(number, saved.server, [federation.train(job) for job in jobs])
 
 
 def chosen_clients(saved: SavedRun, clients: Sequence[int] | None) -> list[int]:
