@@ -25,7 +25,7 @@ def draw_landscapes(found: Sequence[tuple[str, Landscape]], stem: Path, title: s
     columns = min(len(found), COLUMNS)
     rows = math.ceil(len(found) / columns)
     with fedsol_style():
-        figure = new_figure(max(3.5 * columns + 0.9, 5.2), 3.9 * rows + 0.2)
+        figure = new_figure(max(3.4 * columns + 0.9, 5.2), 3.9 * rows + 0.2)
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (label, one), surface in zip(panels, found, surfaces, strict=False):
             filled = axes.contourf(one.places, one.places, surface, levels=levels, cmap=SEQUENTIAL, extend="both")
