@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test test-flower lint check faults bench format docs results clean
+.PHONY: demo test test-flower lint check faults bench gallery format docs results clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make check   lint and test, as CI runs them"
 	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
 	@echo "make bench   speed, measured as ratios"
+	@echo "make gallery every figure from runs on embedded data: docs/gallery.md"
 	@echo "make docs    the generated reference pages"
 	@echo "make results docs/results.md and its pictures, from the files in results/"
 
@@ -60,8 +61,11 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed
-	for question in step_cost peak round_cost peers growth; do $(BIN)/python benchmarks/$$question.py || exit 1; done
+	for question in step_cost peak round_cost peers growth sweep_jobs; do $(BIN)/python benchmarks/$$question.py || exit 1; done
 	$(BIN)/python benchmarks/report.py
+
+gallery: $(VENV)/.installed
+	$(BIN)/python tools/gallery.py
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m fedsol.reference docs/experiment.md

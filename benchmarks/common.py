@@ -1,31 +1,19 @@
-"""What the benchmarks share: interleaved timing, and results with the machine beside them."""
+"""What the benchmarks share: interleaved timing (the library's own), and results with the machine beside them."""
 
 import json
 import os
 import platform
-import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fedsol.analysis.cost import interleaved
+
+__all__ = ["interleaved", "machine", "save"]
+
 RESULTS = Path(__file__).parent / "results"
-
-
-def interleaved(actions: Mapping[str, Callable[[], object]], repetitions: int, warm_up: int = 2) -> dict[str, float]:
-    """Median seconds of each action; they take turns, so that a busy moment of the machine hits all alike."""
-    for _ in range(warm_up):
-        for action in actions.values():
-            action()
-    seconds: dict[str, list[float]] = {name: [] for name in actions}
-    for _ in range(repetitions):
-        for name, action in actions.items():
-            start = time.perf_counter()
-            action()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def save(name: str, result: Mapping[str, Any]) -> None:

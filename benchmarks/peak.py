@@ -5,8 +5,9 @@ import time
 import torch
 from common import interleaved, save
 from federations import paper_experiment
-from step_cost import METHODS, flops, step_of
+from step_cost import METHODS, step_of
 
+from fedsol.analysis.cost import flops
 from fedsol.federation import build_federation
 from fedsol.messages import Job
 

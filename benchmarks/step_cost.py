@@ -6,9 +6,9 @@ from itertools import cycle, islice
 import torch
 from common import interleaved, save
 from federations import paper_experiment
-from torch.utils.flop_counter import FlopCounterMode
 
 from fedsol.algorithms import make_algorithm
+from fedsol.analysis.cost import flops
 from fedsol.client import make_optimizer
 from fedsol.data.augment import augment
 from fedsol.data.batches import batches
@@ -60,13 +60,6 @@ def training_batches(federation: Federation):
     """The batches of one client."""
     dataset = federation.dataset
     return batches(dataset.train, federation.partition[0], dataset, 50, 5, generator_for(0, "benchmark"))
-
-
-def flops(step: Callable[[], None]) -> int:
-    """As torch's own counter counts them."""
-    with FlopCounterMode(display=False) as counter:
-        step()
-    return counter.get_total_flops()
 
 
 def main() -> None:

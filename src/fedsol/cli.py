@@ -84,12 +84,19 @@ def run(
     track: Annotated[
         str | None, typer.Option("--track", metavar="NAMES", help="tensorboard, wandb, mlflow; comma-separated.")
     ] = None,
+    analyze: Annotated[
+        str,
+        typer.Option(
+            "--analyze",
+            help="Analyses written in every round, comma-separated: divergence, preservation, strength, orthogonality.",
+        ),
+    ] = "",
 ) -> None:
     """Run one experiment; with none given, the quick start on embedded data. A run's directory goes on with it."""
     from fedsol.commands import run_experiment
     from fedsol.watching import Watching
 
-    watching = Watching(live, port, track)
+    watching = Watching(live, port, track, analyze)
     run_experiment(experiment, changes or [], out or None, resume, new_directory, watching)
 
 
@@ -105,12 +112,100 @@ def compare(
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the comparison in --out.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", help="Runs at a time.")] = 1,
 ) -> None:
     """Compare algorithms over seeds on the same data: a table, and a picture of the learning curves."""
     from fedsol.commands import compare_algorithms
 
     chosen = algorithms or ["fedavg", "fedsol"]
-    compare_algorithms(experiment, chosen, seeds, changes or [], out or new_directory("compare"), resume)
+    compare_algorithms(experiment, chosen, seeds, changes or [], out or new_directory("compare"), resume, jobs)
+
+
+@app.command()
+@guarded
+def sweep(
+    experiment: ExperimentArgument = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=V1,V2,…",
+            help="A setting and its values; may be given often. With --search also KEY=LOW..HIGH or KEY=log:LOW..HIGH.",
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Comma-separated.")] = "0,1,2",
+    changes: SetOption = None,
+    out: OutOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Runs at a time (default: as many as there are cores).")
+    ] = None,
+    search: Annotated[
+        int | None, typer.Option("--search", metavar="N", help="Let Optuna choose N settings (needs fedsol[search]).")
+    ] = None,
+) -> None:
+    """Run a grid of settings over seeds, or search it: a table and a picture."""
+    from fedsol.sweep_command import sweep_settings
+
+    sweep_settings(experiment, grid or [], seeds, changes or [], out or new_directory("sweep"), resume, jobs, search)
+
+
+@app.command()
+@guarded
+def analyze(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Directories of runs, or of folders that hold some; see --what."),
+    ] = None,
+    what: Annotated[
+        str,
+        typer.Option(
+            "--what",
+            help="all, or some of curves, partition, orthogonality, divergence, preservation, strength, landscape, "
+            "cost, toy. The last two need no run; cost also takes an experiment.",
+        ),
+    ] = "all",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Directory to write to (default: analysis in the run's).")
+    ] = None,
+    rho: Annotated[
+        str | None, typer.Option("--rho", help="orthogonality: strengths to try, such as 0,0.5,1,2.")
+    ] = None,
+    clients: Annotated[
+        str | None, typer.Option("--clients", help="Clients to train again (default: those the next round samples).")
+    ] = None,
+    where: Annotated[str, typer.Option("--where", help="orthogonality: angle over all, body or head.")] = "all",
+    strength: Annotated[
+        str, typer.Option("--strength", help="strength: adaptive, adaptive-column or fixed.")
+    ] = "adaptive",
+    examples: Annotated[int, typer.Option("--examples", help="landscape: training examples.")] = 512,
+    points: Annotated[int, typer.Option("--points", help="landscape: points along each axis.")] = 21,
+    radius: Annotated[float, typer.Option("--radius", help="landscape: length of each axis from the model.")] = 1.0,
+    repetitions: Annotated[int, typer.Option("--repetitions", help="cost: timed steps of each method.")] = 20,
+    algorithms: Annotated[
+        list[str] | None, typer.Option("--algorithm", "-a", help="cost: methods, as in `fedsol compare`.")
+    ] = None,
+    changes: SetOption = None,
+) -> None:
+    """Show why a method works: figures (PNG, PDF) and data from one run or several, compared."""
+    from fedsol.analyze_command import analyze_runs
+
+    analyze_runs(
+        runs or [],
+        what,
+        changes or [],
+        out,
+        new_directory,
+        rho=rho,
+        clients=clients,
+        where=where,
+        strength=strength,
+        examples=examples,
+        points=points,
+        radius=radius,
+        repetitions=repetitions,
+        algorithms=tuple(algorithms or ()),
+    )
 
 
 @app.command("list")

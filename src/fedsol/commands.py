@@ -50,48 +50,56 @@ def run_experiment(
     label = experiment.algorithm["name"].rpartition(":")[2]
     out = out or new_directory(f"{Path(experiment.data.name).stem}-{label}-seed{experiment.seed}")
     try:
-        with (watching or Watching()).callbacks(out, _say) as watchers:
+        with (watching or Watching()).callbacks(experiment, out, say) as watchers:
             run = train(experiment, [progress(console, label), *watchers], out, resume)
     except KeyboardInterrupt:
         if RunDirectory(out).exists:
-            _say(f"\nSaved in {out}. Go on with: fedsol run {out}")
+            say(f"\nSaved in {out}. Go on with: fedsol run {out}")
         raise
     run.plot(out / "curve.png")
     if rejected := sum(row["rejected"] for row in run.rows):
-        _say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
-    _say(
+        say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
+    say(
         f"{run.experiment.data.name}, {len(run.rows)} rounds: final accuracy {percent(run.final_accuracy)}, "
         f"best {percent(run.best_accuracy)}"
     )
-    _say(f"Everything is in {out} (curve.png, metrics.jsonl, summary.json).")
+    say(f"Everything is in {out} (curve.png, metrics.jsonl, summary.json).")
 
 
 def compare_algorithms(
-    name: str | None, algorithms: Sequence[str], seeds: str, changes: Sequence[str], out: Path, resume: bool
+    name: str | None,
+    algorithms: Sequence[str],
+    seeds: str,
+    changes: Sequence[str],
+    out: Path,
+    resume: bool,
+    jobs: int = 1,
 ) -> None:
     """`fedsol compare`."""
     from fedsol import compare as comparison
+    from fedsol.cells import check_jobs
     from fedsol.variants import parse_seeds, parse_variants
 
     show_warnings()
+    check_jobs(jobs)
     variants = parse_variants(algorithms, read_experiment(name, changes))
     seed_list = parse_seeds(seeds)
     try:
         results = comparison.compare(
-            variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume
+            variants, seed_list, out, lambda label: [progress(console, label, lines=2)], resume, jobs
         )
     except KeyboardInterrupt:
         if out.exists():
-            _say(f"\nSaved in {out}. Go on with the same command, --out {out} and --resume.")
+            say(f"\nSaved in {out}. Go on with the same command, --out {out} and --resume.")
         raise
     finished = [run for result in results for run in result.runs]
     if finished:
         resolved = finished[0].experiment
         title = f"{resolved.data.name}, {resolved.data.partition.kind}, {resolved.rounds} rounds"
         comparison.draw(results, out / "curves.png", title)
-        _say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
+        say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
         console.print(comparison_table(comparison.as_rows(results, seed_list)))
-        _say(f"Curves: {out / 'curves.png'}   Table: {out / 'comparison.json'}   Runs: {out}")
+        say(f"Curves: {out / 'curves.png'}   Table: {out / 'comparison.json'}   Runs: {out}")
     if failures := [failure for result in results for failure in result.failures]:
         raise RunError("\n".join(failures))
 
@@ -104,7 +112,7 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         failed = f" ({len(row['failures'])} failed)" if row["failures"] else ""
-        spreads = [_spread(row[key]) for key in ("final_accuracy", "best_accuracy")]
+        spreads = [spread_text(row[key]) for key in ("final_accuracy", "best_accuracy")]
         table.add_row(escape(row["label"] + failed), *spreads, f"{row['seconds']:.1f}")
     return table
 
@@ -140,17 +148,17 @@ def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)
     console.print(partition_table(labels, clients, dataset.classes, title))
     summary = partition_summary(labels, clients, dataset.classes)
-    _say(
+    say(
         f"{summary.clients} clients, {summary.samples} samples: {summary.smallest} to {summary.largest} each "
         f"(median {summary.median_size:g}), {summary.fewest_classes} to {summary.most_classes} classes each "
         f"(median {summary.median_classes:g})"
     )
-    _say(
+    say(
         f"labels of a client: {summary.mean_entropy:.2f} bits of entropy, total variation {summary.mean_distance:.2f} "
         "from the whole (means over clients)"
     )
-    _say(f"sha256 {manifest.sha256}")
-    _say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
+    say(f"sha256 {manifest.sha256}")
+    say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
 
 
 def partition_table(labels: Any, clients: Sequence[Any], classes: int, title: str) -> Table:
@@ -177,7 +185,7 @@ def fetch_data(name: str, root: Path) -> None:
     from fedsol.data.fetch import fetch
 
     results = fetch(_dataset_name(name), root)
-    _say(f"{name} is complete in {root / name}." if results else f"{name} comes with fedsol and needs no files.")
+    say(f"{name} is complete in {root / name}." if results else f"{name} comes with fedsol and needs no files.")
 
 
 def verify_data(name: str, root: Path) -> None:
@@ -187,9 +195,9 @@ def verify_data(name: str, root: Path) -> None:
 
     results = verify(_dataset_name(name), root)
     for result in results:
-        _say(f"{result.status:8} {result.path}  {result.detail}")
+        say(f"{result.status:8} {result.path}  {result.detail}")
     if not results:
-        _say(f"{name} comes with fedsol and needs no files.")
+        say(f"{name} comes with fedsol and needs no files.")
     if any(result.status != "ok" for result in results):
         remedy = SPECS[name].by_hand or f"run: fedsol data fetch {name} --root {root}"
         raise InputError(f"{root / name}: not all files of {name} are there and right; {remedy}")
@@ -248,11 +256,13 @@ def _dataset_name(name: str) -> str:
     return name
 
 
-def _spread(value: dict[str, float] | None) -> str:
+def spread_text(value: dict[str, float] | None) -> str:
+    """`81.20 ± 0.45 %`, as tables show it."""
     return "failed" if value is None else f"{100 * value['mean']:.2f} ± {100 * value['std']:.2f} %"
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Prints plain text."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsol.errors import InputError, RunError
+from fedsol.cells import Cell, Outcome, Watch, default_jobs, run_cells
 from fedsol.files import write_atomically
-from fedsol.runs import Run, RunDirectory
-from fedsol.training import Callback, train
+from fedsol.runs import Run
 from fedsol.variants import Variant
 
 
@@ -34,25 +33,49 @@ def compare(
     variants: Sequence[Variant],
     seeds: Sequence[int],
     out: Path,
-    watch: Callable[[str], Sequence[Callback]] = lambda _: (),
+    watch: Watch = lambda _: (),
     resume: bool = False,
+    jobs: int = 1,
 ) -> list[Result]:
     """Runs every variant with every seed below `out`; `watch` gives the callbacks of a run by its label.
 
     The runs of one seed share the partition, the initial weights and the sampled clients. A run that fails (because it
     diverges, say) does not keep the others from being made.
     """
-    results = [Result(variant) for variant in variants]
-    cells = [(result, seed, _folder(out, result.variant, seed)) for result in results for seed in seeds]
-    if not resume and (taken := [path for _, _, path in cells if RunDirectory(path).exists]):
-        raise InputError(f"{taken[0]}: holds a run already; resume (--resume) or choose another directory (--out)")
-    for result, seed, path in cells:
-        label = f"{result.variant.label} seed {seed}"
-        try:
-            result.runs.append(train(result.variant.experiment.override({"seed": seed}), watch(label), path, resume))
-        except RunError as error:
-            result.failures.append(f"{label}: {error}")
+    results = run_variants(variants, seeds, out, watch, resume, jobs)
     write_atomically(out / "comparison.json", json.dumps(as_rows(results, seeds), indent=2) + "\n")
+    return results
+
+
+def run_variants(
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    out: Path,
+    watch: Watch = lambda _: (),
+    resume: bool = False,
+    jobs: int | None = 1,
+    tell: Callable[[Outcome], None] = lambda _: None,
+) -> list[Result]:
+    """Every variant with every seed, up to `jobs` runs at a time (None: as many as help); `tell` hears of each."""
+    cells = {
+        (number, seed): Cell(
+            f"{variant.label} seed {seed}",
+            variant.experiment.override({"seed": seed}),
+            out / variant.folder / f"seed-{seed}",
+        )
+        for number, variant in enumerate(variants)
+        for seed in seeds
+    }
+    every = list(cells.values())
+    outcomes: dict[Path, Outcome] = {}
+    for outcome in run_cells(every, watch, resume, default_jobs(every) if jobs is None else jobs):
+        outcomes[outcome.cell.path] = outcome
+        tell(outcome)
+    results = []
+    for number, variant in enumerate(variants):
+        own = [outcomes[cells[number, seed].path] for seed in seeds]
+        runs, failures = [one.run for one in own if one.run], [one.failure for one in own if one.failure]
+        results.append(Result(variant, runs, failures))
     return results
 
 
@@ -86,7 +109,3 @@ def draw(results: Sequence[Result], path: Path, title: str) -> None:
         if result.runs
     ]
     draw_curves(curves, path, title=title)
-
-
-def _folder(out: Path, variant: Variant, seed: int) -> Path:
-    return out / variant.folder / f"seed-{seed}"

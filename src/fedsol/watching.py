@@ -1,4 +1,4 @@
-"""What may look on while a run is trained: the live report and trackers."""
+"""What may look on while a run is trained: analyses, trackers and the live report."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsol.errors import InputError
+from fedsol.experiment import Experiment
 from fedsol.trackers import check_tracker, make_tracker
 from fedsol.training import Callback
 
 
 @dataclass(frozen=True)
 class Watching:
-    """The options `--live`, `--port` and `--track`, checked before anything is begun."""
+    """The options `--live`, `--port`, `--track` and `--analyze`, checked before anything is begun."""
 
     live: bool = False
     port: int | None = None
     track: str | None = None
+    analyze: str | None = None
 
     def __post_init__(self) -> None:
         if self.port is not None and not self.live:
@@ -27,13 +29,16 @@ class Watching:
     @property
     def trackers(self) -> list[str]:
         """The trackers that are named, each once."""
-        return list(dict.fromkeys(filter(None, (part.strip() for part in (self.track or "").split(",")))))
+        return _names(self.track)
 
     @contextlib.contextmanager
-    def callbacks(self, out: Path, say: Callable[[str], None]) -> Iterator[list[Callback]]:
+    def callbacks(self, experiment: Experiment, out: Path, say: Callable[[str], None]) -> Iterator[list[Callback]]:
         """The callbacks that look on at the run in `out`; the live view is last, so that it sees what others write."""
+        from fedsol.analysis.callbacks import callbacks_for
+
         with contextlib.ExitStack() as stack:
-            found: list[Callback] = [make_tracker(name, out) for name in self.trackers]
+            found: list[Callback] = [*callbacks_for(_names(self.analyze), out, experiment)]
+            found += [make_tracker(name, out) for name in self.trackers]
             if self.live:
                 from fedsol.report.live import LiveView
 
@@ -41,3 +46,8 @@ class Watching:
                 say(f"Live report, until the run ends: {view.address}")
                 found.append(view)
             yield found
+
+
+def _names(text: str | None) -> list[str]:
+    """Names separated by commas, each once."""
+    return list(dict.fromkeys(filter(None, (part.strip() for part in (text or "").split(",")))))

@@ -24,7 +24,7 @@ def serve(
     connection: Connection, parent: int, experiment: Experiment, dataset: Dataset, partition: list[Tensor]
 ) -> None:
     """The main function of a worker process."""
-    _live_no_longer_than(parent)
+    live_no_longer_than(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
@@ -75,7 +75,7 @@ class Worker:
         raise ValueError(f"a worker knows nothing of {message['kind']!r}")
 
 
-def _live_no_longer_than(parent: int) -> None:
+def live_no_longer_than(parent: int) -> None:
     """A worker whose parent was killed would hold the run's lock and memory for nothing."""
     if sys.platform == "linux":
         death_signal = 1  # PR_SET_PDEATHSIG

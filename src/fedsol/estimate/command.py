@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsol.commands import read_experiment
+from fedsol.commands import console, read_experiment, say
 from fedsol.engines import available_cores
 from fedsol.estimate.calibration import STEPS
 from fedsol.estimate.plan import Plan, Request, make_plans
@@ -18,7 +18,6 @@ from fedsol.estimate.prediction import Deployment, Estimate, Network, estimate
 from fedsol.estimate.units import parse_bandwidth, parse_duration, show_bytes, show_seconds
 from fedsol.variants import Variant, parse_variants
 
-console = Console()
 Columns = dict[str, Callable[[Estimate], str]]
 
 
@@ -117,20 +116,20 @@ CLIENT: Columns = {
 def _print(plans: Sequence[Plan], found: Sequence[Estimate], notes: Sequence[str]) -> None:
     plan = plans[0]
     epochs = plan.experiment.client.epochs
-    _say(
+    say(
         f"{plan.experiment.data.name}, {plan.experiment.model.name} ({show_bytes(found[0].memory.model)}): "
         f"{plan.clients:,} clients, {plan.per_round:,} in a round, {plan.rounds:,} rounds, "
         f"{epochs} local epoch{'s' if epochs > 1 else ''}, batches of {plan.experiment.client.batch_size}"
     )
-    _say("")
+    say("")
     _table("Bytes", TRAFFIC, found)
     _table(f"This machine, {plan.workers} at a time", HERE, found)
     if found[0].deployment is not None:
         _table("Deployment: a round, and the server's memory", ROUND, found)
         _table("Deployment: a client, on average", CLIENT, found)
-    _say("Assumptions")
+    say("Assumptions")
     for note in notes:
-        _say(f"- {note}")
+        say(f"- {note}")
 
 
 def _table(title: str, columns: Columns, found: Sequence[Estimate]) -> None:
@@ -189,7 +188,3 @@ def _deployment_assumptions(network: Network) -> list[str]:
     if unlimited:
         lines.append(f"deployment: not limited, as not stated: {', '.join(unlimited)}")
     return lines
-
-
-def _say(text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

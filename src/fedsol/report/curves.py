@@ -30,7 +30,7 @@ class Curve:
     """One method: `values[i][j]` is what seed i measured at `rounds[j]`, None where it was not evaluated."""
 
     label: str
-    rounds: Sequence[int]
+    rounds: Sequence[float]
     values: Sequence[Sequence[float | None]]
 
 
@@ -78,7 +78,7 @@ def draw_curves(
         below = len(series) > 10 or max(len(curve.label) for curve in series) > 24
         figure = new_figure(7.2, 4.0 + 0.2 * len(series) if below else 4.0)
         axes = figure.add_subplot()
-        lines = [_draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
+        lines = [draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_xlim(*_span(series))
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -100,11 +100,12 @@ def _span(series: Sequence[Curve]) -> tuple[float, float]:
     return first - room, last + room
 
 
-def _draw_curve(axes: Axes, curve: Curve, index: int, total: int) -> Line2D:
+def draw_curve(axes: Axes, curve: Curve, index: int, total: int, **look_changes: Any) -> Line2D:
+    """One curve with its band; `index` of `total` decides its look, but for what is changed."""
     rounds, mean, std = mean_and_std(curve)
     step = max(len(rounds) // MARKERS_PER_CURVE, 1)
     # Curves start their markers at different rounds, so that markers of close curves do not hide each other.
-    look = line_look(index)
+    look = {**line_look(index), **look_changes}
     (line,) = axes.plot(rounds, mean, markevery=(step * index // total, step), zorder=3, **look)
     if len(curve.values) > 1:
         axes.fill_between(rounds, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)

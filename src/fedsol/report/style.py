@@ -155,3 +155,8 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
         reason = error.strerror or error
         raise InputError(f"{target} cannot be written: {reason}; allowed: a file in a writable folder") from error
     return target
+
+
+def save_pictures(figure: Figure, stem: str | Path) -> list[Path]:
+    """Writes the figure twice, as `stem.png` and `stem.pdf`."""
+    return [save_figure(figure, f"{stem}.{kind}") for kind in _METADATA]

@@ -1,0 +1,124 @@
+"""FedSOL's toy example: two weights, one local minimum, and where each way of staying near the anchor ends."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedsol import gradients
+from fedsol.data.batches import Batch
+from fedsol.errors import InputError
+from fedsol.models.split import SplitModel
+from fedsol.proximal import L2
+from fedsol.task import Loss, Outputs, Point, Task
+from fedsol.weights import Weights, add
+
+Place = tuple[float, float]
+WEIGHT = "head.weight"
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """The paper's: the anchor is (0, 0), the local loss `(u - u_l)^2 / 2 + delta (v - v_l)^2 / 2`, Lambda fixed."""
+
+    minimum: Place = (1.0, 1.0)
+    """(u_l, v_l)."""
+    start: Place = (1.0, 1.0)
+    delta: float = 0.1
+    mu: float = 0.5
+    """Factor of FedProx's `1/2 ||w||^2`."""
+    rho: float = 0.5
+    """Strength of FedSOL's perturbation."""
+    lr: float = 0.01
+    steps: int = 4000
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way of one method from the start, and where the paper says it ends."""
+
+    method: str
+    places: tuple[Place, ...]
+    fixed_point: Place
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Both trajectories (FedSOL's appendix "Toy Example")."""
+
+    settings: ToySettings
+    paths: tuple[Path, ...]
+
+
+def toy(settings: ToySettings = ToySettings()) -> Toy:  # noqa: B008 (frozen)
+    """Descends with fedsol's own gradient rules on a model of two weights, in double precision."""
+    distance = math.hypot(*settings.minimum)
+    if not 0 <= settings.rho < distance:
+        raise InputError(
+            f"toy: rho {settings.rho} is not allowed; allowed: 0 to below {distance:g}, where the minimum is"
+        )
+    task, batch = _task(settings), Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))
+    rules: dict[str, tuple[Callable[[Weights], Weights], Place]] = {
+        "fedprox": (
+            lambda w: gradients.auxiliary(task, w, batch, L2(), settings.mu)[0],
+            fedprox_fixed_point(settings),
+        ),
+        "fedsol": (
+            lambda w: gradients.perturbed(task, w, batch, L2(), settings.rho, "fixed", "all")[0],
+            fedsol_fixed_point(settings),
+        ),
+    }
+    return Toy(settings, tuple(Path(name, _descent(settings, rule), end) for name, (rule, end) in rules.items()))
+
+
+def fedprox_fixed_point(settings: ToySettings) -> Place:
+    """`(u_l / (1 + mu), delta v_l / (delta + mu))`: turned towards the direction of greater curvature."""
+    (u, v), delta, mu = settings.minimum, settings.delta, settings.mu
+    return u / (1 + mu), delta * v / (delta + mu)
+
+
+def fedsol_fixed_point(settings: ToySettings) -> Place:
+    """The direction of the local minimum, `rho` nearer to the anchor."""
+    u, v = settings.minimum
+    shorter = 1 - settings.rho / math.hypot(u, v)
+    return u * shorter, v * shorter
+
+
+def _descent(settings: ToySettings, rule: Callable[[Weights], Weights]) -> tuple[Place, ...]:
+    weights = {WEIGHT: torch.tensor(settings.start, dtype=torch.float64)[:, None]}
+    places = [settings.start]
+    for _ in range(settings.steps):
+        weights = add(weights, rule(weights), -settings.lr)
+        u, v = weights[WEIGHT].flatten().tolist()
+        places.append((u, v))
+    return tuple(places)
+
+
+class _TwoWeights(nn.Module):
+    """Its two logits are its two weights, for an input of 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(1, 2, bias=False, dtype=torch.float64)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(inputs)
+        return logits
+
+
+def _task(settings: ToySettings) -> Task:
+    model = SplitModel(_TwoWeights(), "head", torch.ones(1, 1, dtype=torch.float64))
+    anchor = {WEIGHT: torch.zeros(2, 1, dtype=torch.float64)}
+    return Task(model, anchor, {}, {}, settings.lr, local_loss=_local_loss(settings))
+
+
+def _local_loss(settings: ToySettings) -> Loss:
+    minimum = torch.tensor(settings.minimum, dtype=torch.float64)
+    curvature = torch.tensor([1.0, settings.delta], dtype=torch.float64)
+
+    def loss(outputs: Outputs, _point: Point) -> Tensor:
+        return 0.5 * (curvature * (outputs.logits[0] - minimum) ** 2).sum()
+
+    return loss

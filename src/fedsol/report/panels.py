@@ -1,0 +1,105 @@
+"""Parts that several figures share: an axes of curves, an axes of grouped bars, a heat map."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from fedsol.report.curves import Curve, draw_curve
+from fedsol.report.style import BLUE, INK, LINE_COLORS, light_grid, text_color_on
+
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
+SEQUENTIAL = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", BLUE, "#06283D"])
+
+
+def curve_panel(
+    axes: Axes, curves: Sequence[Curve], title: str, xlabel: str, ylabel: str, percent: bool = False
+) -> list[Line2D]:
+    """Curves with bands; returns their lines for a legend."""
+    lines = [draw_curve(axes, curve, index, len(curves)) for index, curve in enumerate(curves)]
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    if all(isinstance(place, int) for curve in curves for place in curve.rounds):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    light_grid(axes)
+    return lines
+
+
+def bar_panel(
+    axes: Axes,
+    groups: Sequence[str],
+    bars: Mapping[str, Sequence[tuple[float, float] | None]],
+    title: str,
+    label: str,
+    horizontal: bool = False,
+) -> list[Patch]:
+    """For every group one bar of each label, with (value, deviation); None leaves a gap. Returns legend patches."""
+    height = 0.8 / max(len(bars), 1)
+    patches = []
+    for index, (name, values) in enumerate(bars.items()):
+        places = [place + (index - (len(bars) - 1) / 2) * height for place in range(len(groups))]
+        given = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
+        look: dict[str, Any] = {
+            "color": LINE_COLORS[index % len(LINE_COLORS)],
+            "hatch": HATCHES[index % len(HATCHES)],
+            "edgecolor": "white",
+            "linewidth": 0.4,
+        }
+        spread = [value[1] for _, value in given]
+        error: dict[str, Any] = {"ecolor": INK, "capsize": 2.0, "error_kw": {"elinewidth": 0.8}}
+        error["xerr" if horizontal else "yerr"] = spread if any(spread) else None
+        at, size = [place for place, _ in given], [value[0] for _, value in given]
+        if horizontal:
+            axes.barh(at, size, height=height * 0.94, **look, **error)
+        else:
+            axes.bar(at, size, width=height * 0.94, **look, **error)
+        patches.append(Patch(facecolor=look["color"], hatch=look["hatch"], edgecolor="white", label=name))
+    if horizontal:
+        axes.set_yticks(range(len(groups)), groups)
+        axes.set(ylim=(len(groups) - 0.4, -0.6), xlabel=label, title=title)
+    else:
+        axes.set_xticks(range(len(groups)), groups)
+        axes.set(ylabel=label, title=title)
+    light_grid(axes, "x" if horizontal else "y")
+    return patches
+
+
+def heat_panel(
+    figure: Figure, axes: Axes, table: Any, label: str, limits: tuple[float, float] | None = None, bar: bool = True
+) -> None:
+    """A table as colours from white to dark blue, readable in grey; gaps (NaN) are hatched."""
+    values = np.ma.filled(np.ma.masked_invalid(np.ma.asarray(table, dtype=np.float64)), np.nan)
+    finite = values[np.isfinite(values)]
+    low, high = limits or ((float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0))
+    axes.patch.set(hatch="///", edgecolor="#BBBBBB")
+    image = axes.imshow(
+        np.ma.masked_invalid(values), aspect="auto", interpolation="nearest", cmap=SEQUENTIAL, vmin=low, vmax=high
+    )
+    axes.tick_params(length=0)
+    if bar:
+        colours = figure.colorbar(image, ax=axes, pad=0.015, aspect=18)
+        colours.set_label(label)
+        colours.outline.set_linewidth(0.6)
+
+
+def write_cells(axes: Axes, table: Any, limits: tuple[float, float], form: str = "{:.1f}") -> None:
+    """Writes the numbers into the cells of a heat map."""
+    low, high = limits
+    for (row, column), value in np.ndenumerate(np.asarray(table, dtype=np.float64)):
+        if np.isfinite(value):
+            shade = SEQUENTIAL((value - low) / (high - low) if high > low else 0.5)
+            text = text_color_on((shade[0], shade[1], shade[2]))
+            axes.text(column, row, form.format(value), ha="center", va="center", fontsize=8, color=text)
+
+
+def short_layer(name: str) -> str:
+    """A tensor's name as it fits beside a bar: `body.0.weight` stays, longer ones lose their middle."""
+    return name if len(name) <= 26 else f"{name[:11]}…{name[-14:]}"

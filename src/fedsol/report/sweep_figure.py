@@ -1,0 +1,127 @@
+"""Figure of a sweep: lines over one number, a heat map over two, bars for anything else."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+
+from fedsol.errors import InputError
+from fedsol.report.panels import bar_panel, heat_panel, write_cells
+from fedsol.report.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_pictures
+
+Row = Mapping[str, Any]
+"""A row of a sweep's table: `settings`, `label`, and `final_accuracy` with mean and std (None if all runs failed)."""
+
+MOST_LINES = 10
+
+
+def draw_sweep(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
+    """The final accuracy over the grid, with one standard deviation over seeds."""
+    done = [row for row in rows if row["final_accuracy"] is not None]
+    if not done:
+        raise InputError("there is nothing to draw: no run of the sweep has a result")
+    numeric = [key for key in keys if _is_numeric(rows, key) and len(_values(rows, key)) > 1]
+    others = [key for key in keys if key not in numeric]
+    with fedsol_style():
+        if len(numeric) == 2 and not others and _is_grid(rows, numeric):
+            return _heat_map(done, numeric, stem, title)
+        if len(numeric) == 1 and len({_name(row, others) for row in done}) <= MOST_LINES:
+            return _lines(done, numeric[0], others, stem, title)
+        if len(numeric) == len(keys) > 0 and not _is_grid(rows, numeric):
+            return _scatter(done, numeric, stem, title)
+        return _bars(rows, stem, title)
+
+
+def _lines(rows: Sequence[Row], key: str, others: Sequence[str], stem: Path, title: str) -> list[Path]:
+    names = list(dict.fromkeys(_name(row, others) for row in rows))
+    figure = new_figure(7.4 if names != [""] else 6.4, 4.0)
+    axes = figure.add_subplot()
+    lines = []
+    for index, name in enumerate(names):
+        own = sorted((row for row in rows if _name(row, others) == name), key=lambda row: row["settings"][key])
+        places = [row["settings"][key] for row in own]
+        mean = np.array([row["final_accuracy"]["mean"] for row in own])
+        std = np.array([row["final_accuracy"]["std"] for row in own])
+        look = line_look(index)
+        lines.append(axes.plot(places, mean, zorder=3, **look)[0])
+        axes.fill_between(places, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
+    values = sorted(_values(rows, key))
+    if values[0] > 0 and values[-1] / values[0] >= 20:
+        axes.set_xscale("log")
+    if len(values) <= 8:
+        axes.xaxis.set_major_locator(FixedLocator(values))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    axes.set(xlabel=key, ylabel="final test accuracy", title=title)
+    light_grid(axes)
+    if names != [""]:
+        legend_outside(axes, lines, names, handlelength=3.2)
+    return save_pictures(figure, stem)
+
+
+def _heat_map(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
+    down, across = (sorted(_values(rows, key)) for key in keys)
+    table = np.full((len(down), len(across)), np.nan)
+    for row in rows:
+        place = down.index(row["settings"][keys[0]]), across.index(row["settings"][keys[1]])
+        table[place] = 100 * row["final_accuracy"]["mean"]
+    figure = new_figure(2.6 + 0.75 * len(across), 1.7 + 0.5 * len(down))
+    axes = figure.add_subplot()
+    limits = float(np.nanmin(table)), float(np.nanmax(table))
+    heat_panel(figure, axes, table, "final test accuracy, %", limits)
+    write_cells(axes, table, limits)
+    axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
+    axes.set_yticks(range(len(down)), [f"{value:g}" for value in down])
+    axes.set(xlabel=keys[1], ylabel=keys[0], title=title)
+    return save_pictures(figure, stem)
+
+
+def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
+    """What a search has tried: the accuracy over each key."""
+    figure = new_figure(max(3.4 * len(keys), 5.0), 3.8)
+    panels = figure.subplots(1, len(keys), sharey=True, squeeze=False).ravel()
+    mean = [row["final_accuracy"]["mean"] for row in rows]
+    best = int(np.argmax(mean))
+    for axes, key in zip(panels, keys, strict=True):
+        places = [row["settings"][key] for row in rows]
+        axes.plot(places, mean, linestyle="", marker="o", color=line_look(0)["color"])
+        axes.plot(places[best], mean[best], linestyle="", marker="*", markersize=13, color=line_look(1)["color"])
+        if min(places) > 0 and max(places) / min(places) >= 20:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xlabel(key)
+        light_grid(axes)
+    panels[0].set_ylabel("final test accuracy")
+    panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    figure.suptitle(title, x=0.01, ha="left")
+    return save_pictures(figure, stem)
+
+
+def _bars(rows: Sequence[Row], stem: Path, title: str) -> list[Path]:
+    figure = new_figure(7.4, 1.4 + 0.36 * len(rows))
+    axes = figure.add_subplot()
+    spreads = [row["final_accuracy"] and (row["final_accuracy"]["mean"], row["final_accuracy"]["std"]) for row in rows]
+    bar_panel(axes, [row["label"] for row in rows], {"": spreads}, title, "final test accuracy", horizontal=True)
+    axes.xaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    return save_pictures(figure, stem)
+
+
+def _values(rows: Sequence[Row], key: str) -> set[Any]:
+    return {row["settings"][key] for row in rows}
+
+
+def _is_numeric(rows: Sequence[Row], key: str) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in _values(rows, key))
+
+
+def _is_grid(rows: Sequence[Row], keys: Sequence[str]) -> bool:
+    """Whether every combination of the keys' values is there (as in a grid, and hardly ever in a search)."""
+    sizes = [len(_values(rows, key)) for key in keys]
+    return len(rows) == int(np.prod(sizes))
+
+
+def _name(row: Row, keys: Sequence[str]) -> str:
+    return " ".join(f"{'' if key == 'algorithm.name' else key + '='}{row['settings'][key]}" for key in keys)

@@ -1,0 +1,99 @@
+"""FLOPs by hand, the paper's multiples, and memory counted tensor by tensor."""
+
+import pytest
+import torch
+
+from fedsol.algorithms import make_algorithm
+from fedsol.analysis.cost import LocalStep, costs, random_batch
+from fedsol.analysis.memory import peak_bytes
+from fedsol.analysis.outline import outline
+from fedsol.experiment import Experiment
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The paper's CNN on CIFAR-10's shapes, without CIFAR-10."""
+    federation = outline(Experiment(data={"name": "cifar10"}, client={"batch_size": 2}))
+    return costs(federation, repetitions=1)
+
+
+def test_flops_of_a_linear_model_by_hand():
+    experiment = Experiment(
+        data={"name": "digits"}, model={"name": "mlp", "options": {"hidden": 7}}, client={"batch_size": 3}
+    )
+    found = costs(outline(experiment), {"fedavg": make_algorithm({"name": "fedavg"})}, repetitions=1)
+    forward = 2 * 3 * (64 * 7 + 7 * 7 + 7 * 10)
+    backward = 2 * forward - 2 * 3 * 64 * 7  # the input itself needs no gradient
+    assert found.methods[0].flops == forward + backward
+    assert found.parameters == 64 * 7 + 7 + 7 * 7 + 7 + 7 * 10 + 10
+    assert found.batch_size == 3
+
+
+def test_the_papers_multiples(found):
+    """All 2x + delta, body 1.96x + delta, head 1.33x + delta, for a backward pass of twice a forward one.
+
+    The first layer needs no gradient of its input, so that a forward pass is 0.35 of a step, not a third.
+    """
+    base = found.methods[0].flops
+    rows = {row.method: row for row in found.methods}
+    multiple = {name: (row.two_pass_flops - row.proximal_flops) / base for name, row in rows.items()}
+    assert multiple["fedsol (all)"] == pytest.approx(2.0, abs=0.01)
+    assert multiple["fedsol (body)"] == pytest.approx(2.0, abs=0.01)
+    assert multiple["fedsol (head)"] == pytest.approx(1.35, abs=0.01)
+    assert multiple["fedsam"] == pytest.approx(2.0)
+    assert rows["fedsol (head)"].proximal_flops / base == pytest.approx(0.35, abs=0.01)
+    assert rows["fedsol (head, L2)"].proximal_flops == 0
+
+
+def test_fedsol_computes_the_head_with_one_pass(found):
+    ratio = found.relative(lambda row: row.flops)
+    assert ratio["fedavg"] == 1.0
+    assert ratio["fedsol (head)"] == pytest.approx(1.35, abs=0.01)
+    assert ratio["fedsol (head, L2)"] == pytest.approx(1.0, abs=0.01)
+    assert ratio["fedntd"] == pytest.approx(1.35, abs=0.01)
+    assert ratio["fedprox"] == 1.0
+
+
+def test_memory_and_state(found):
+    rows = {row.method: row for row in found.methods}
+    model = 4 * found.parameters
+    assert rows["fedavg"].state_bytes == rows["fedsol (head)"].state_bytes == 0
+    assert rows["scaffold"].state_bytes == model
+    assert rows["moon"].state_bytes == model
+    assert rows["fedavg"].peak_bytes > model  # a gradient for every weight
+    assert rows["fedsam"].peak_bytes >= rows["fedavg"].peak_bytes + model
+    assert rows["fedsol (head)"].peak_bytes < 1.05 * rows["fedavg"].peak_bytes
+    assert all(row.seconds > 0 for row in found.methods)
+
+
+def test_both_forms_give_the_same_gradient():
+    federation = outline(Experiment(client={"batch_size": 5}))
+    federation.model.train(True)
+    step = LocalStep(federation, make_algorithm({"name": "fedsol"}), random_batch(federation))
+    one, two = step.gradient()[0], step.two_pass_gradient()[0]
+    torch.testing.assert_close(one, two)
+
+
+def test_peak_memory_by_hand():
+    def action():
+        first = torch.zeros(100)  # 400 bytes
+        second = first + 1  # 800
+        del first
+        third = second[:50] * 2  # 400 + 200: a view costs nothing
+        return torch.cat([third, third])  # 400 + 200 + 400
+
+    assert peak_bytes(action) == 1000
+    before = torch.zeros(1000)
+    assert peak_bytes(lambda: before.add_(1)) == 0  # what was there is not counted
+
+
+def test_memory_kept_for_the_backward_pass_counts():
+    weight = torch.ones(50, requires_grad=True)
+    assert peak_bytes(lambda: (weight.exp() * weight.exp()).sum()) >= 2 * 200
+
+
+def test_an_outline_has_the_datasets_shape_and_no_data():
+    federation = outline(Experiment(data={"name": "imagenet100"}, model={"name": "resnet18"}))
+    assert federation.dataset.input_shape[0] == 3
+    assert federation.dataset.classes == 100
+    assert federation.clients == 0

@@ -1,0 +1,120 @@
+"""The largest eigenvalues equal those of the dense Hessian, and the surface is the loss."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, split
+
+from fedsol.analysis.hessian import Problem, top_eigenpairs
+from fedsol.analysis.landscape import landscape
+from fedsol.errors import InputError
+from fedsol.federation import build_federation
+
+
+def problem_of(module, inputs, classes, dtype):
+    model = split(module.to(dtype), (inputs,))
+    weights = {
+        **model.initial_weights(),
+        **moved_from({name: model.initial_weights()[name] for name in model.names}, size=0.5),
+    }
+    return Problem(
+        model, weights, tuple(random_batch((inputs,), classes, count, dtype, seed=count) for count in (7, 12))
+    )
+
+
+def dense_hessian(problem):
+    """Every entry, by torch's own second derivatives of the mean loss."""
+    names = problem.model.names
+    shapes = [problem.weights[name].shape for name in names]
+    sizes = [shape.numel() for shape in shapes]
+    flat = torch.cat([problem.weights[name].flatten() for name in names])
+    problem.model.train(False)
+
+    def loss(vector):
+        parts = [part.view(shape) for part, shape in zip(vector.split(sizes), shapes, strict=True)]
+        weights = {**problem.weights, **dict(zip(names, parts, strict=True))}
+        losses = [
+            F.cross_entropy(problem.model.outputs(weights, batch.inputs)[1], batch.labels, reduction="sum")
+            for batch in problem.batches
+        ]
+        return sum(losses) / problem.examples
+
+    return torch.autograd.functional.hessian(loss, flat).double().numpy()
+
+
+MODELS = {
+    "one layer": lambda: OnlyHead(4, 5),
+    "two layers": lambda: TwoLayers(6, 5, 4, bias=True),
+    "batch norm": lambda: WithBatchNorm(4),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", MODELS)
+def test_eigenvalues_equal_the_dense_ones(name, dtype):
+    torch.manual_seed(0)
+    problem = problem_of(MODELS[name](), 6 if name == "two layers" else 4, 4, dtype)
+    dense = dense_hessian(problem)
+    expected_values, expected_vectors = np.linalg.eigh(dense)
+    start = np.random.default_rng(0).standard_normal(problem.dimension)
+    values, vectors = top_eigenpairs(problem, 5, start)
+    np.testing.assert_allclose(values, expected_values[::-1][:5], rtol=0.01)
+    for number in range(2):
+        assert abs(expected_vectors[:, -1 - number] @ vectors[:, number]) == pytest.approx(1.0, abs=0.01)
+        assert vectors[np.abs(vectors[:, number]).argmax(), number] > 0
+    direction = np.random.default_rng(1).standard_normal(problem.dimension)
+    np.testing.assert_allclose(problem.times_hessian(direction), dense @ direction, rtol=1e-3, atol=1e-4)
+
+
+def test_a_real_model_of_the_library(tiny):
+    """The embedded digits and a small network: 1,210 weights, still small enough for the dense computation."""
+    experiment = tiny.override({"model.name": "mlp", "model.options": {"hidden": 10}})
+    federation = build_federation(experiment)
+    found = landscape(federation, federation.initial_weights(), 0, examples=100, points=3, radius=0.5)
+    from fedsol.analysis.landscape import problem_for
+
+    problem = problem_for(federation, federation.initial_weights(), 100)
+    expected = np.linalg.eigvalsh(dense_hessian(problem))[::-1][:5]
+    np.testing.assert_allclose(found.eigenvalues, expected, rtol=0.01)
+    assert found.ratio == pytest.approx(expected[0] / expected[4], rel=0.02)
+
+
+def smooth(input_shape, classes):
+    """A network without kinks, whose loss is a parabola near any place."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Linear(6, classes))
+
+
+def test_the_surface_is_the_loss_along_the_eigenvectors(tiny):
+    federation = build_federation(tiny.override({"model.name": "test_analysis_landscape:smooth"}))
+    weights = federation.initial_weights()
+    found = landscape(federation, weights, 3, examples=60, points=5, radius=0.2)
+    assert found.round == 3
+    assert found.examples == 60
+    assert found.places == pytest.approx((-0.2, -0.1, 0.0, 0.1, 0.2))
+    assert found.losses[2][2] == pytest.approx(found.loss)
+    # along v_1, loss(+h) + loss(-h) - 2 loss(0) is about h^2 lambda_1; along v_2 with lambda_2
+    for sides, value in (
+        ((found.losses[2][1], found.losses[2][3]), found.eigenvalues[0]),
+        ((found.losses[1][2], found.losses[3][2]), found.eigenvalues[1]),
+    ):
+        assert (sum(sides) - 2 * found.loss) / 0.1**2 == pytest.approx(value, rel=0.05)
+    assert found == landscape(federation, weights, 3, examples=60, points=5, radius=0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"points": 2}, "points 2 is not allowed"),
+        ({"examples": 0}, "examples 0 is not allowed"),
+        ({"radius": 0.0}, "radius 0.0 is not allowed"),
+        ({"radius": float("nan")}, "radius nan is not allowed"),
+        ({"eigenvalues": 1}, "eigenvalues 1 is not allowed"),
+        ({"eigenvalues": 100_000}, "eigenvalues: 100000 is not allowed"),
+    ],
+)
+def test_bad_options_are_named(tiny, options, message):
+    federation = build_federation(tiny)
+    with pytest.raises(InputError, match=message):
+        landscape(federation, federation.initial_weights(), 0, **{"examples": 10, "points": 3, **options})

@@ -1,0 +1,114 @@
+"""Recording local steps: it changes nothing, and what it measures is what a hand calculation gives."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from toys import OnlyHead, split, task_for
+
+from fedsol.algorithms import make_algorithm
+from fedsol.algorithms.fedavg import FedAvg
+from fedsol.analysis.orthogonality import (
+    LocalSteps,
+    Measure,
+    mean_over_progress,
+    measured,
+    own_measure,
+    record,
+    with_rho,
+)
+from fedsol.analysis.recording import Recorder, Step
+from fedsol.data.batches import Batch
+from fedsol.errors import InputError
+from fedsol.federation import build_federation
+from fedsol.files import same_tensors
+from fedsol.messages import Job, ServerState
+from fedsol.proximal import KL, L2
+
+
+@pytest.mark.parametrize("model", ["small", "contract_models:with_batch_norm"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsol", "scaffold", "moon", "fedasam"])
+def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
+    """Also with dropout and running statistics, which the observer's own passes could have moved."""
+    federation = build_federation(tiny.override({"model.name": model, "algorithm.name": algorithm}))
+    initial = federation.initial_weights()
+    parameters = {name: initial[name] for name in federation.model.names}
+    buffers = {name: initial[name] for name in federation.model.buffers}
+    rule = federation.algorithm
+    server = ServerState(initial, federation.model.names, federation.clients, rule.init_server(parameters))
+    job = Job(0, 1, initial, rule.broadcast(server), rule.init_client(parameters, buffers))
+    plain = federation.train(job)
+    steps, update = record(rule, Measure(), lambda recorder: replace(federation, algorithm=recorder).train(job))
+    assert same_tensors(update.weights, plain.weights)
+    assert same_tensors(update.state, plain.state)
+    assert len(steps.cosine) == len(steps.proximal_loss) == len(steps.local_loss) == plain.steps
+    assert steps.cosine[0] is None  # at the anchor the proximal gradient is 0
+    assert steps.proximal_loss[0] == 0
+    assert all(-1.0001 <= value <= 1.0001 for value in steps.cosine[1:])
+    assert steps.proximal_loss[-1] > 0
+
+
+def test_a_recorder_aggregates_as_the_algorithm_it_wraps(tiny):
+    federation = build_federation(tiny.override({"algorithm.name": "scaffold"}))
+    rule = federation.algorithm
+    initial = federation.initial_weights()
+    server = ServerState(initial, federation.model.names, federation.clients, rule.init_server(initial))
+    update = federation.train(Job(0, 1, initial, rule.broadcast(server), rule.init_client(initial, {})))
+    shared = [replace(update, share=1.0)]
+    recorder = Recorder(rule, lambda step: None)
+    assert recorder.init_server(initial).keys() == server.state.keys()
+    assert recorder.init_client(initial, {}).keys() == rule.init_client(initial, {}).keys()
+    assert same_tensors(recorder.aggregate(server, shared).weights, rule.aggregate(server, shared).weights)
+
+
+def step_at(weights, update):
+    """Two weights that are the two logits, with an anchor of 0."""
+    model = split(OnlyHead(1, 2).double(), (1,))
+    task = task_for(model, {"head.weight": torch.zeros(2, 1, dtype=torch.float64)})
+    batch = Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))
+    as_column = [{"head.weight": torch.tensor(values, dtype=torch.float64)[:, None]} for values in (weights, update)]
+    return Step(task, as_column[0], batch, as_column[1], torch.tensor(0.0))
+
+
+def test_angle_and_loss_by_hand():
+    cosine, loss = measured(step_at([3.0, 4.0], [1.0, 0.0]), L2(), "all")
+    assert cosine == pytest.approx(3 / 5)
+    assert loss == pytest.approx(12.5)
+    # KL from a uniform teacher: log of the mean of exp minus the mean; its gradient is softmax - 1/2.
+    cosine, loss = measured(step_at([3.0, 0.0], [1.0, 0.0]), KL(3.0), "all")
+    assert cosine == pytest.approx(2**-0.5)
+    assert loss == pytest.approx(
+        float(torch.logaddexp(torch.tensor(1.0), torch.tensor(0.0))) - 0.5 - 0.6931472, abs=1e-6
+    )
+
+
+def test_an_update_of_zero_has_no_angle():
+    assert measured(step_at([1.0, 0.0], [0.0, 0.0]), L2(), "all")[0] is None
+
+
+def test_the_measure_is_the_methods_own_loss_where_it_has_one():
+    assert own_measure(FedAvg()) == Measure("kl", 3.0, "all")
+    fedsol = make_algorithm({"name": "fedsol", "proximal": "not-true-kl", "tau": 1.0})
+    assert own_measure(fedsol, "head") == Measure("not-true-kl", 1.0, "head")
+    assert own_measure(make_algorithm({"name": "moon"})) == Measure()  # a tau of another loss is not KL's
+
+
+def test_rho_is_replaced_only_where_something_is_perturbed():
+    assert with_rho(make_algorithm({"name": "fedsam"}), 0.25).rho == 0.25
+    with pytest.raises(InputError, match="--rho: is not allowed for a run of FedAvg"):
+        with_rho(FedAvg(), 1.0)
+    with pytest.raises(InputError, match="perturbs nothing"):
+        with_rho(make_algorithm({"name": "fedsol", "usage": "auxiliary"}), 1.0)
+    with pytest.raises(InputError, match=r"--rho: -1.0 is not allowed"):
+        with_rho(make_algorithm({"name": "fedsol"}), -1.0)
+
+
+def test_clients_with_different_numbers_of_steps_share_an_axis():
+    shares, rows = mean_over_progress([[None, 1.0], [1.0, 2.0, 3.0, 4.0], []], 4)
+    assert shares == [0.125, 0.375, 0.625, 0.875]
+    assert rows == [[None, None, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [None] * 4]
+
+
+def test_the_mean_angle_leaves_out_steps_without_one():
+    assert LocalSteps(0, (None, 0.5, -0.1), (), ()).mean_cosine == pytest.approx(0.2)
+    assert LocalSteps(0, (None,), (), ()).mean_cosine is None

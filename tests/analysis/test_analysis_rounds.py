@@ -1,0 +1,118 @@
+"""Analyses during training: one row per round, the same after a stop and a resume, and the run is not changed."""
+
+import json
+
+import pytest
+from test_training import StopAfter, assert_same_run
+
+import fedsol
+from fedsol.analysis import callbacks
+from fedsol.analysis.source import chosen_clients, local_round, open_run
+from fedsol.errors import InputError
+from fedsol.files import same_tensors
+from fedsol.sampling import sample_clients
+
+NAMES = ("divergence", "preservation", "strength", "orthogonality")
+
+
+def watching(experiment, out, names=NAMES):
+    return callbacks.callbacks_for(names, out, experiment)
+
+
+@pytest.fixture
+def four(tiny):
+    return tiny.override({"rounds": 4, "algorithm.name": "fedsol"})
+
+
+def contents(out):
+    return {name: callbacks.rows_path(out, name).read_text() for name in NAMES}
+
+
+def test_one_row_per_round_and_the_same_run(four, tmp_path):
+    found = fedsol.train(four, watching(four, tmp_path / "a"), tmp_path / "a")
+    assert_same_run(found, fedsol.train(four))
+    for text in contents(tmp_path / "a").values():
+        assert [json.loads(line)["round"] for line in text.splitlines()] == [1, 2, 3, 4]
+    divergences = callbacks.divergences(tmp_path / "a")
+    assert divergences[1].clients == tuple(sample_clients(found.experiment, 8, 2))
+    assert divergences[1].global_local > 0
+    preserved = callbacks.preservations(tmp_path / "a")
+    assert [one.before for one in preserved[1:]] == [row["test_accuracy"] for row in found.rows[:-1]]
+    assert callbacks.strength_rows(tmp_path / "a")[3].layers["head.weight"].mean > 0
+    assert callbacks.round_orthogonalities(tmp_path / "a")[0].steps > 0
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 3])
+def test_a_stopped_and_resumed_run_has_the_same_rows(four, tmp_path, checkpoint_every):
+    experiment = four.override({"server.checkpoint_every": checkpoint_every})
+    fedsol.train(experiment, watching(experiment, tmp_path / "whole"), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment, [*watching(experiment, tmp_path / "cut"), StopAfter(2)], tmp_path / "cut")
+    # nothing is asked for: a run goes on with the analyses that it began with
+    fedsol.train(experiment, watching(experiment, tmp_path / "cut", ()), tmp_path / "cut", resume=True)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def test_a_torn_line_and_rows_beyond_the_checkpoint_are_cut_off(four, tmp_path):
+    out = tmp_path / "run"
+    fedsol.train(four.override({"rounds": 2}), watching(four, out), out)
+    path = callbacks.rows_path(out, "divergence")
+    whole = path.read_text()
+    path.write_text(whole + '{"round": 3}\n{"rou')
+    fedsol.train(four.override({"rounds": 2}), watching(four, out), out, resume=True)
+    assert path.read_text() == whole
+
+
+def test_what_is_not_a_row_is_named(tmp_path):
+    path = callbacks.rows_path(tmp_path, "divergence")
+    path.parent.mkdir()
+    path.write_text("nonsense\n")
+    with pytest.raises(InputError, match=r"divergence\.jsonl: is not a file of rows"):
+        callbacks.divergences(tmp_path)
+
+
+def test_unknown_and_impossible_analyses_are_refused(four, tmp_path):
+    with pytest.raises(InputError, match="--analyze: 'divergense' is not known; did you mean 'divergence'"):
+        watching(four, tmp_path, ["divergense"])
+    with pytest.raises(InputError, match="orthogonality is not allowed for scaffold"):
+        watching(four.override({"algorithm.name": "scaffold"}), tmp_path)
+
+
+def test_a_round_done_again_is_the_round_that_training_does(tiny, tmp_path):
+    """The run is cut off after two rounds; its third, analysed, has the weights that training aggregates."""
+    experiment = tiny.override({"rounds": 3, "algorithm.name": "scaffold", "server.fraction": 0.125})
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment, [StopAfter(2)], tmp_path / "run")
+    before = sorted(path.name for path in (tmp_path / "run").rglob("*"))
+    saved = open_run(tmp_path / "run")
+    assert saved.finished == 2
+    done = local_round(saved)
+    assert done.round == 3
+    assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
+    whole = fedsol.train(experiment, out=tmp_path / "run", resume=True)
+    assert same_tensors(done.updates[0].weights, whole.weights)  # one client: its weights are the average
+
+
+def test_clients_are_checked(tiny, tmp_path):
+    fedsol.train(tiny, out=tmp_path / "run")
+    saved = open_run(tmp_path / "run")
+    assert chosen_clients(saved, [3, 1, 3]) == [1, 3]
+    with pytest.raises(InputError, match="--clients: 8 is not allowed; allowed: 0 to 7"):
+        chosen_clients(saved, [8])
+
+
+def test_a_finished_cosine_schedule_repeats_its_last_round(tiny, tmp_path):
+    """The round after it would have a learning rate of 0, and nothing would move."""
+    fedsol.train(tiny.override({"server.lr_schedule": "cosine"}), out=tmp_path / "run")
+    assert open_run(tmp_path / "run").next_round == 2
+
+
+def test_a_run_without_a_round_cannot_be_analysed(tiny, tmp_path):
+    class StopAtOnce(fedsol.Callback):
+        def round_started(self, round_number, clients):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(tiny, [StopAtOnce()], tmp_path / "run")
+    with pytest.raises(InputError, match="has no checkpoint that could be analysed"):
+        open_run(tmp_path / "run")

@@ -1,0 +1,107 @@
+"""Divergence, adaptive strength and knowledge preservation, against numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from fedsol.analysis.divergence import divergence
+from fedsol.analysis.preservation import accuracy_of, forgetting, preservation
+from fedsol.analysis.strength import strengths
+from fedsol.evaluation import Tally
+from fedsol.federation import build_federation
+from fedsol.messages import Job, Update
+
+
+def updates_of(*weights):
+    return [Update(client, {"a": torch.tensor(a), "b": torch.tensor(b)}, 1, 1) for client, (a, b) in enumerate(weights)]
+
+
+BEFORE = {"a": torch.zeros(2), "b": torch.zeros(1)}
+
+
+def test_distances_of_two_clients():
+    found = divergence(7, BEFORE, updates_of(([3.0, 0.0], [4.0]), ([0.0, 0.0], [0.0])), ["a", "b"])
+    assert found.round == 7
+    assert found.clients == (0, 1)
+    assert found.to_global == pytest.approx((5.0, 0.0))
+    assert found.global_local == pytest.approx(2.5)
+    assert found.between == pytest.approx((5.0, 5.0))
+    assert found.local_local == pytest.approx(5.0)
+    assert found.layers_to_global == pytest.approx({"a": 1.5, "b": 2.0})
+    assert found.layers_between == pytest.approx({"a": 3.0, "b": 4.0})
+
+
+def test_a_mean_over_pairs_does_not_count_a_client_with_itself():
+    found = divergence(1, BEFORE, updates_of(([0.0, 0.0], [0.0]), ([1.0, 0.0], [0.0]), ([3.0, 0.0], [0.0])), ["a"])
+    assert found.local_local == pytest.approx((1 + 3 + 2) / 3)
+
+
+def test_a_single_client_has_nobody_to_differ_from():
+    found = divergence(1, BEFORE, updates_of(([1.0, 0.0], [0.0])), ["a", "b"])
+    assert found.between == ()
+    assert found.local_local is None
+    assert found.layers_between == {}
+
+
+def test_small_distances_between_large_weights_are_exact():
+    """The quick formula of distances, by products, would give 0 or noise here."""
+    weights = [[[10_000.0, 0.0], [0.0]], [[10_000.0, 0.01], [0.0]]]
+    assert divergence(1, BEFORE, updates_of(*weights), ["a"]).local_local == pytest.approx(0.01, rel=1e-3)
+
+
+def test_lambda_of_a_layer():
+    before = {"a": torch.tensor([0.0, 0.0, 2.0, 0.0])}
+    update = Update(3, {"a": torch.tensor([3.0, 0.0, 2.0, -4.0])}, 1, 1)
+    layer = strengths(1, before, [update], ["a"]).layers["a"]
+    assert layer.size == 4
+    assert layer.mean == pytest.approx((0.6 + 0.8) / 4)
+    assert layer.evenness == pytest.approx(0.7)
+    assert layer.movement == pytest.approx(5 / 2)
+    assert strengths(1, before, [update], ["a"], "fixed").layers["a"].mean == 1.0
+
+
+def test_a_layer_that_did_not_move_has_lambda_zero():
+    before = {"a": torch.ones(3)}
+    layer = strengths(1, before, [Update(0, {"a": torch.ones(3)}, 1, 1)], ["a"]).layers["a"]
+    assert layer.mean == layer.movement == 0.0
+    assert math.isnan(strengths(1, {"a": torch.zeros(1)}, updates_of(([1.0, 1.0], [1.0])), ["a"]).layers["a"].movement)
+
+
+def test_accuracy_of_some_classes():
+    tally = Tally((), (1, 3, 0), (2, 4, 0))
+    assert accuracy_of(tally, [True, True, False]) == pytest.approx(4 / 6)
+    assert accuracy_of(tally, [False, True, True]) == pytest.approx(3 / 4)
+    assert accuracy_of(tally, [False, False, True]) is None
+
+
+def test_preservation_is_what_evaluation_says(tiny):
+    federation = build_federation(tiny.override({"client.epochs": 3}))
+    initial = federation.initial_weights()
+    updates = [federation.train(Job(client, 1, initial)) for client in (0, 2)]
+    found = preservation(federation, 1, initial, updates)
+    assert found.before == federation.evaluate(initial).accuracy
+    assert found.after == tuple(federation.evaluate(update.weights).accuracy for update in updates)
+    assert len(found.classes_after) == 10
+    # held and absent classes together are all of the test set
+    test = torch.bincount(federation.dataset.test.labels, minlength=10)
+    labels = federation.dataset.train.labels[federation.partition[0]]
+    held = int(test[labels.unique()].sum())
+    share = held / int(test.sum())
+    assert 0 < share < 1
+    assert found.held_after[0] * share + found.absent_after[0] * (1 - share) == pytest.approx(found.after[0])
+    assert found.held_after[0] > found.absent_after[0]
+
+
+def test_forgetting_by_hand():
+    table = [[0.5, 0.0], [0.9, 0.4], None, [0.3, 0.6]]
+    rows = [{"round": number, "class_accuracy": row} for number, row in enumerate(table, 1)]
+    found = forgetting(rows)
+    assert found.rounds == (1, 2, 4)
+    assert found.forgetting == pytest.approx((0.0, 0.0, (0.6 + 0.0) / 2))
+    assert forgetting([]).rounds == ()
+
+
+def test_a_class_without_test_examples_is_not_forgotten():
+    rows = [{"round": 1, "class_accuracy": [0.8, None]}, {"round": 2, "class_accuracy": [0.6, None]}]
+    assert forgetting(rows).forgetting == pytest.approx((0.0, 0.2))

@@ -1,0 +1,147 @@
+"""Every figure of an analysis is drawn, also of the least there can be, twice the same, and without a warning."""
+
+import math
+
+import pytest
+from PIL import Image
+
+from fedsol.analysis.callbacks import RoundOrthogonality
+from fedsol.analysis.cost import Costs, MethodCost
+from fedsol.analysis.divergence import Divergence
+from fedsol.analysis.landscape import Landscape
+from fedsol.analysis.orthogonality import LocalSteps, Measure, Orthogonality
+from fedsol.analysis.preservation import Forgetting, Preservation
+from fedsol.analysis.series import Series
+from fedsol.analysis.strength import LayerStrength, LayerStrengths
+from fedsol.analysis.toy import ToySettings, toy
+from fedsol.errors import InputError
+from fedsol.report.cost_figure import draw_costs
+from fedsol.report.divergence_figure import draw_divergence
+from fedsol.report.landscape_figure import draw_landscapes
+from fedsol.report.orthogonality_figure import draw_orthogonality, draw_orthogonality_by_round
+from fedsol.report.panels import short_layer
+from fedsol.report.preservation_figure import draw_forgetting, draw_preservation
+from fedsol.report.strength_figure import draw_strength
+from fedsol.report.sweep_figure import draw_sweep
+from fedsol.report.toy_figure import draw_toy
+
+
+def orthogonality(label):
+    client = LocalSteps(0, (None, 0.5, -0.2), (0.0, 0.1, 0.3), (1.0, 0.9, 0.8))
+    return Orthogonality(label, 1.0, 5, Measure(), (client, LocalSteps(1, (None,), (0.0,), (1.0,))))
+
+
+def divergence_at(number, clients=2):
+    ids = tuple(range(clients))
+    between = tuple(0.5 for _ in ids) if clients > 1 else ()
+    layers = {"body.weight": 0.1, "head.a-very-long-name-of-a-layer.weight": 0.2}
+    return Divergence(number, ids, tuple(0.3 + 0.1 * c for c in ids), between, layers, layers if between else {})
+
+
+def preservation_at(number):
+    return Preservation(
+        number, 0.5, (0, 1), (0.3, 0.2), (0.5, 0.6), (0.9, 0.8), (0.5, None), (0.1, None), (0.5, 0.5), (0.4, 0.2)
+    )
+
+
+def strength_of():
+    layers = {"body": LayerStrength(100, 0.05, 0.5, 0.1), "head": LayerStrength(10, 0.2, 0.6, math.nan)}
+    return LayerStrengths(3, "adaptive", (0,), layers)
+
+
+def landscape_of(count):
+    rows = tuple(tuple(0.5 + x * x + y * y for x in (-1.0, 0.0, 1.0)) for y in (-1.0, 0.0, 1.0))
+    return Landscape(1, 10, tuple(float(5 - n) for n in range(count)), (-1.0, 0.0, 1.0), rows, 0.5)
+
+
+def sweep_rows(**settings):
+    keys = list(settings)
+    points = [{}]
+    for key in keys:
+        points = [{**point, key: value} for point in points for value in settings[key]]
+    return [
+        {"settings": point, "label": str(point), "final_accuracy": {"mean": 0.1 * number % 1, "std": 0.02}}
+        for number, point in enumerate(points)
+    ], keys
+
+
+def sweep_figure(path, failed=False, **settings):
+    rows, keys = sweep_rows(**settings)
+    if failed:
+        rows[0] = {**rows[0], "final_accuracy": None}
+    return draw_sweep(rows, keys, path, "sweep")
+
+
+RUNS = [Series("fedavg", ((divergence_at(1), divergence_at(2)),)), Series("fedsol", ((divergence_at(1, 1),),) * 2)]
+SCATTERED = [
+    {"settings": {"a": a, "b": b}, "label": "", "final_accuracy": {"mean": a * b, "std": 0.0}}
+    for a, b in ((0.1, 0.2), (0.3, 5.0), (0.6, 0.1))
+]
+COST = MethodCost("fedavg", 10, 10, 0, 0.1, 100, 0)
+
+FIGURES = {
+    "orthogonality": lambda path: draw_orthogonality([orthogonality("a"), orthogonality("b")], path, "title"),
+    "orthogonality by round": lambda path: draw_orthogonality_by_round(
+        [Series("a", ((RoundOrthogonality(1, 0, 3, None, 0.1), RoundOrthogonality(2, 0, 3, 0.5, 0.2)),))], path, "title"
+    ),
+    "divergence over rounds": lambda path: draw_divergence(RUNS, path, "title"),
+    "divergence of a round": lambda path: draw_divergence([Series("a", ((divergence_at(1),),))], path, "title"),
+    "divergence of a client": lambda path: draw_divergence([Series("a", ((divergence_at(1, 1),),))], path, "title"),
+    "preservation over rounds": lambda path: draw_preservation(
+        [Series("a", ((preservation_at(1), preservation_at(2)),)), Series("b", ((preservation_at(1),),))], path, "title"
+    ),
+    "preservation of a round": lambda path: draw_preservation([Series("a", ((preservation_at(1),),))], path, "title"),
+    "forgetting": lambda path: draw_forgetting(
+        [Series("a", (Forgetting((1, 2), ((0.5, None), (0.6, None)), (0.0, 0.1)),))], path, "title"
+    ),
+    "strength": lambda path: draw_strength([Series("a", (strength_of(),)), Series("b", (strength_of(),))], path, "t"),
+    "landscape": lambda path: draw_landscapes([("a", landscape_of(5)), ("b", landscape_of(2))], path, "title"),
+    "four landscapes": lambda path: draw_landscapes([("a", landscape_of(5))] * 4, path, "title"),
+    "cost": lambda path: draw_costs(Costs("cnn", 100, 50, 3, (COST, COST)), path, "title"),
+    "toy": lambda path: draw_toy(toy(ToySettings(steps=20)), path),
+    "toy from elsewhere": lambda path: draw_toy(toy(ToySettings(steps=20, minimum=(2.0, 1.0))), path),
+    "sweep of a number": lambda path: sweep_figure(path, rho=(0.1, 1, 10)),
+    "sweep with a failure": lambda path: sweep_figure(path, failed=True, rho=(0.1, 1, 10)),
+    "sweep of many numbers": lambda path: sweep_figure(path, rho=tuple(range(12))),
+    "sweep of a number by name": lambda path: sweep_figure(path, **{"algorithm.name": ("x", "y"), "lr": (0.1, 0.2)}),
+    "sweep of two numbers": lambda path: sweep_figure(path, failed=True, rho=(0.1, 1), lr=(1, 2, 3)),
+    "sweep of names": lambda path: sweep_figure(path, failed=True, name=("x", "y"), flag=(True, False)),
+    "sweep of three numbers": lambda path: sweep_figure(path, a=(1, 2), b=(1, 2), c=(1, 2)),
+    "search": lambda path: draw_sweep(SCATTERED, ["a", "b"], path, "search"),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_written_twice_the_same(tmp_path, name):
+    first, second = FIGURES[name](tmp_path / "one" / "figure"), FIGURES[name](tmp_path / "two" / "figure")
+    assert [path.name for path in first] == ["figure.png", "figure.pdf"]
+    for path, other in zip(first, second, strict=True):
+        assert path.read_bytes() == other.read_bytes()
+    assert first[1].read_bytes().startswith(b"%PDF")
+    with Image.open(first[0]) as image:
+        assert 600 < image.width < 1700
+        assert 300 < image.height < 1800
+        assert len(image.convert("RGB").getcolors(maxcolors=1_000_000)) > 30
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda path: draw_orthogonality([], path, ""),
+        lambda path: draw_divergence([], path, ""),
+        lambda path: draw_preservation([], path, ""),
+        lambda path: draw_forgetting([Series("a", (Forgetting((), (), ()),))], path, ""),
+        lambda path: draw_strength([], path, ""),
+        lambda path: draw_landscapes([], path, ""),
+        lambda path: draw_sweep([{"settings": {"a": 1}, "label": "", "final_accuracy": None}], ["a"], path, ""),
+    ],
+)
+def test_nothing_to_draw_is_an_error_and_leaves_no_file(tmp_path, draw):
+    with pytest.raises(InputError, match=r"there is no"):
+        draw(tmp_path / "figure")
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_names_of_layers_are_shortened_in_the_middle():
+    assert short_layer("body.0.weight") == "body.0.weight"
+    assert short_layer("encoder.layers.11.attention.weight") == "encoder.lay…tention.weight"

@@ -1,0 +1,179 @@
+"""`fedsol analyze`, `fedsol sweep` and `fedsol run --analyze` from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import TINY, fedsol
+
+EVERY = ["curves", "partition", "orthogonality", "divergence", "preservation", "strength", "landscape", "cost", "toy"]
+QUICK = ["--examples", "40", "--points", "3", "--repetitions", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def names_in(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def run(name, *options):
+    done = fedsol("run", *TINY, "--set", f"algorithm.name={name}", "--out", name, *options)
+    assert done.exit_code == 0, done.output
+
+
+def test_all_analyses_of_one_run_are_figures_and_data():
+    run("fedsol")
+    done = fedsol("analyze", "fedsol", *QUICK, "--rho", "0,1")
+    assert done.exit_code == 0, done.output
+    stems = {"partition": "partition-picture"}
+    for name in EVERY:
+        for ending in ("png", "pdf", "json"):
+            file = Path("fedsol/analysis") / f"{stems.get(name, name)}.{ending}"
+            assert file.stat().st_size > 100, file
+    found = json.loads(Path("fedsol/analysis/orthogonality.json").read_text())
+    assert [item["rho"] for item in found] == [0.0, 1.0]
+    assert len(found[0]["clients"]) == 2  # a fifth of eight clients
+    assert "rho = 1: mean cosine" in done.output
+    assert "orthogonality-rounds" not in done.output
+
+
+def test_runs_are_compared_over_the_rounds_that_were_analysed():
+    for name in ("fedavg", "fedsol"):
+        run(name, "--analyze", "divergence,preservation,strength,orthogonality")
+    done = fedsol("analyze", "fedavg", "fedsol", "--what", "divergence,preservation,orthogonality", "-o", "figures")
+    assert done.exit_code == 0, done.output
+    found = json.loads(Path("figures/divergence.json").read_text())
+    assert [series["label"] for series in found] == ["fedavg", "fedsol"]
+    assert [one["round"] for one in found[0]["runs"][0]] == [1, 2]
+    assert "orthogonality-rounds.png" in names_in("figures")
+
+
+def test_a_folder_of_runs_is_grouped_by_seed():
+    assert fedsol("compare", "-a", "fedavg,fedsol", "--seeds", "0,1", *TINY, "--out", "cmp").exit_code == 0
+    done = fedsol("analyze", "cmp", "--what", "curves,strength", "--out", "figures")
+    assert done.exit_code == 0, done.output
+    found = json.loads(Path("figures/curves.json").read_text())
+    assert [(curve["label"], len(curve["values"])) for curve in found] == [("fedavg", 2), ("fedsol", 2)]
+
+
+def test_toy_and_cost_need_no_run():
+    done = fedsol("analyze", "--what", "toy,cost", "--repetitions", "1", "-a", "fedavg,fedsol:perturb=all", "-o", "out")
+    assert done.exit_code == 0, done.output
+    methods = json.loads(Path("out/cost.json").read_text())["methods"]
+    assert [row["method"] for row in methods] == ["fedavg", "fedsol:perturb=all"]
+    done = fedsol("analyze", "mnist", "--what", "cost", "--set", "model.name=mlp", "--repetitions", "1", "-o", "out")
+    assert done.exit_code == 0, done.output
+    assert json.loads(Path("out/cost.json").read_text())["model"] == "mlp"
+
+
+BAD = {
+    "no run": (["--what", "divergence"], ["RUN: is missing", "divergence"]),
+    "no run for all": ([], ["RUN: is missing"]),
+    "unknown analysis": (["--what", "divergense"], ["--what: 'divergense'", "'divergence'"]),
+    "empty": (["--what", ","], ["--what: is empty"]),
+    "no such run": (["nowhere", "--what", "curves"], ["nowhere: there is no run here"]),
+    "no such experiment": (["nowhere", "--what", "cost"], ["nowhere"]),
+    "unknown part": (["--what", "toy", "--where", "tail"], ["--where: 'tail'", "head"]),
+    "unknown strength": (["--what", "toy", "--strength", "weak"], ["--strength: 'weak'", "adaptive"]),
+    "rho is a word": (["--what", "toy", "--rho", "much"], ["--rho: 'much'"]),
+    "client is a word": (["--what", "toy", "--clients", "me"], ["--clients: 'me'"]),
+    "no repetitions": (["--what", "cost", "--repetitions", "0"], ["--repetitions: 0"]),
+    "bad setting": (["--what", "cost", "--set", "model.name=resnet19"], ["resnet19"]),
+    "bad method": (["--what", "cost", "-a", "fedsool"], ["fedsool"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_message(case):
+    arguments, parts = BAD[case]
+    done = fedsol("analyze", *arguments)
+    assert done.exit_code == 2, done.output
+    assert len(done.output.strip().splitlines()) == 1, done.output
+    for part in parts:
+        assert part in done.output
+    assert not any(Path.cwd().iterdir()), "something was left behind"
+
+
+def test_bad_input_about_a_run_leaves_nothing_behind():
+    run("fedavg")
+    before = names_in("fedavg")
+    for arguments, part in (
+        (["--what", "curves,orthogonality", "--rho", "1"], "perturbs nothing"),
+        (["--what", "curves,divergence", "--clients", "8"], "--clients: 8 is not allowed; allowed: 0 to 7"),
+        (["--what", "curves,landscape", "--points", "1"], "points 1 is not allowed"),
+        (["--what", "landscape", "--radius", "-1"], "radius -1.0 is not allowed"),
+        (["--what", "curves", "--set", "rounds=3"], "--set: is not allowed for a run"),
+    ):
+        done = fedsol("analyze", "fedavg", *arguments)
+        assert done.exit_code == 2, done.output
+        assert part in done.output
+    assert names_in("fedavg") == before
+    run("fedsol")
+    done = fedsol("analyze", "fedavg", "fedsol", "--what", "orthogonality", "--rho", "1", "-o", "out")
+    assert done.exit_code == 2
+    assert "runs of several methods" in done.output
+    assert not Path("out").exists()
+
+
+def test_run_refuses_an_unknown_analysis_before_it_begins():
+    for arguments, part in (
+        (["--analyze", "divergense"], "--analyze: 'divergense'"),
+        (["--analyze", "orthogonality", "--set", "algorithm.name=moon"], "orthogonality is not allowed for moon"),
+    ):
+        done = fedsol("run", *TINY, "--out", "out", *arguments)
+        assert done.exit_code == 2
+        assert part in done.output
+        assert not any(Path.cwd().iterdir())
+
+
+def test_a_sweep_makes_a_table_and_a_picture():
+    arguments = ["sweep", *TINY, "--grid", "algorithm.rho=0.5,1", "--seeds", "0,1", "--out", "out"]
+    done = fedsol(*arguments)
+    assert done.exit_code == 0, done.output
+    assert "[4/4]" in done.output
+    assert "±" in done.output
+    for name in ("sweep.png", "sweep.pdf", "sweep.csv", "sweep.json"):
+        assert (Path("out") / name).stat().st_size > 50
+    assert fedsol(*arguments).exit_code == 2
+    assert fedsol(*arguments, "--resume").exit_code == 0
+
+
+def test_a_search_says_what_was_best():
+    done = fedsol(
+        "sweep", *TINY, "--grid", "algorithm.rho=0.1..2", "--search", "2", "--seeds", "0", "--out", "out", "--jobs", "1"
+    )
+    assert done.exit_code == 0, done.output
+    assert "Best: algorithm.rho=" in done.output
+
+
+def test_a_sweep_with_a_failed_run_ends_with_1_and_its_table():
+    grid = ["--grid", "algorithm.factor=3.0,1.0", "--set", "algorithm.name=test_sweep:FailsAbove"]
+    done = fedsol("sweep", *TINY, *grid, "--seeds", "0", "--out", "out")
+    assert done.exit_code == 1, done.output
+    assert "algorithm.factor=3 seed 0: the global model has values that are not finite" in done.output
+    assert Path("out/sweep.png").is_file()
+
+
+SWEEP_BAD = {
+    "no grid": ([], "--grid: is missing"),
+    "bad grid": (["--grid", "rho"], "--grid 'rho'"),
+    "unknown key": (["--grid", "algorithm.rhoo=1,2"], "'rho'"),
+    "bad value": (["--grid", "client.lr=0.1,-1"], "client.lr: -1"),
+    "bad seeds": (["--grid", "client.lr=0.1", "--seeds", "x"], "--seeds: 'x'"),
+    "no jobs": (["--grid", "client.lr=0.1", "--jobs", "0"], "--jobs: 0"),
+    "a range without search": (["--grid", "client.lr=0.1..1"], "--search N"),
+    "no trials": (["--grid", "client.lr=0.1..1", "--search", "0"], "--search: 0"),
+}
+
+
+@pytest.mark.parametrize("case", SWEEP_BAD)
+def test_bad_sweeps_are_one_clear_message(case):
+    arguments, part = SWEEP_BAD[case]
+    done = fedsol("sweep", *TINY, *arguments, "--out", "out")
+    assert done.exit_code == 2, done.output
+    assert len(done.output.strip().splitlines()) == 1, done.output
+    assert part in done.output
+    assert not any(Path.cwd().iterdir()), "something was left behind"

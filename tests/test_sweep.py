@@ -1,0 +1,251 @@
+"""Grids, cells side by side, resuming, the table, and search."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+from test_training import assert_same_run
+
+import fedsol
+from fedsol import Experiment, InputError
+from fedsol.algorithms.base import Algorithm
+from fedsol.cells import Cell, default_jobs, run_cells
+from fedsol.grids import Choice, Range, grid_variants, parse_grid
+from fedsol.search import JOURNAL, best_point, search
+from fedsol.sweep import sweep
+from fedsol.weights import scale
+
+
+def test_grids_are_parsed():
+    assert parse_grid(["algorithm.rho=0.5,1", "algorithm.perturb=head,all"]) == [
+        Choice("algorithm.rho", (0.5, 1)),
+        Choice("algorithm.perturb", ("head", "all")),
+    ]
+    assert parse_grid(["client.epochs=1..10", "client.lr=log:1e-3..0.1", "algorithm.rho=0.1..5"]) == [
+        Range("client.epochs", 1, 10),
+        Range("client.lr", 0.001, 0.1, log=True),
+        Range("algorithm.rho", 0.1, 5),
+    ]
+    assert parse_grid(["a=-1..1.5"]) == [Range("a", -1, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "--grid: is missing"),
+        (["rho"], "must be key=value"),
+        (["=1,2"], "must be key=value"),
+        (["a="], "must be key=value"),
+        (["a=1,1"], "has a value twice"),
+        (["a=,"], "has a value twice, or none"),
+        (["a=1", "a=2"], "a is given twice"),
+        (["seed=1,2"], "use --seeds"),
+        (["a=2..1"], "the lower one first"),
+        (["a=x..y"], "must be numbers"),
+        (["a=log:0..1"], "must be above 0"),
+    ],
+)
+def test_bad_grids_are_named(texts, message):
+    with pytest.raises(InputError, match=message):
+        parse_grid(texts)
+
+
+def test_a_grid_is_the_product_of_its_values(tiny):
+    variants = grid_variants(parse_grid(["algorithm.name=fedavg,fedsol", "client.lr=0.01,0.1"]), tiny)
+    assert [variant.label for variant in variants] == [
+        "algorithm.name=fedavg client.lr=0.01",
+        "algorithm.name=fedavg client.lr=0.1",
+        "algorithm.name=fedsol client.lr=0.01",
+        "algorithm.name=fedsol client.lr=0.1",
+    ]
+    assert variants[3].experiment.client.lr == 0.1
+    assert variants[3].experiment.algorithm["name"] == "fedsol"
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("algorithm.rho=1,2", "algorithm.rho: unknown key"),
+        ("client.lr=0.1,-1", "client.lr: -1"),
+        ("client.lr=0.1..1", "needs --search N"),
+    ],
+)
+def test_a_bad_cell_stops_the_grid_before_it_runs(tiny, grid, message):
+    with pytest.raises(InputError, match=message):
+        grid_variants(parse_grid([grid]), tiny)
+
+
+def rows_of(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_runs_side_by_side_are_the_runs_one_after_another(tiny, tmp_path):
+    axes = parse_grid(["client.lr=0.01,0.05"])
+    heard = []
+    two = sweep(axes, tiny, [0, 1], tmp_path / "two", jobs=2, tell=lambda outcome: heard.append(outcome.cell.label))
+    one = sweep(axes, tiny, [0, 1], tmp_path / "one", jobs=1)
+    assert sorted(heard) == [f"client.lr={lr} seed {seed}" for lr in ("0.01", "0.05") for seed in (0, 1)]
+    for left, right in zip(two.points, one.points, strict=True):
+        assert left.settings == right.settings
+        for run, other in zip(left.result.runs, right.result.runs, strict=True):
+            assert_same_run(run, other)
+    row = rows_of(tmp_path / "two" / "sweep.csv")[1]
+    finals = [run.final_accuracy for run in two.points[1].result.runs]
+    assert row["client.lr"] == "0.05"
+    assert row["seeds"] == "2"
+    assert float(row["final_mean"]) == pytest.approx(sum(finals) / 2, abs=1e-6)
+    assert float(row["final_std"]) == pytest.approx(abs(finals[0] - finals[1]) / 2**0.5, abs=1e-6)
+    table = json.loads((tmp_path / "two" / "sweep.json").read_text())
+    assert table[0]["settings"] == {"client.lr": 0.01}
+
+
+def test_a_sweep_is_resumed_cell_by_cell(tiny, tmp_path):
+    axes = parse_grid(["client.lr=0.01,0.05"])
+    whole = sweep(axes, tiny, [0], tmp_path, jobs=2)
+    with pytest.raises(InputError, match="holds a run already"):
+        sweep(axes, tiny, [0], tmp_path, jobs=2)
+    kept = (tmp_path / "client.lr=0.01" / "seed-0" / "environment.json").read_bytes()
+    wider = sweep(parse_grid(["client.lr=0.01,0.05,0.1"]), tiny, [0], tmp_path, resume=True, jobs=2)
+    assert (tmp_path / "client.lr=0.01" / "seed-0" / "environment.json").read_bytes() == kept
+    assert len(wider.points) == 3
+    assert_same_run(wider.points[0].result.runs[0], whole.points[0].result.runs[0])
+    with pytest.raises(InputError, match=r"began with other values of client\.epochs"):
+        sweep(axes, tiny.override({"client.epochs": 2}), [0], tmp_path, resume=True, jobs=2)
+
+
+@dataclass(frozen=True)
+class FailsAbove(Algorithm):
+    """Its global model is not finite if the factor is large."""
+
+    factor: float = 1.0
+
+    def aggregate(self, server, updates):
+        averaged = super().aggregate(server, updates)
+        return (
+            averaged
+            if self.factor < 2
+            else type(averaged)(scale(averaged.weights, float("inf")), averaged.parameters, averaged.clients)
+        )
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_does_not_stop_the_others(tiny, tmp_path, jobs):
+    base = tiny.override({"algorithm.name": "test_sweep:FailsAbove"})
+    found = sweep(parse_grid(["algorithm.factor=3.0,1.0"]), base, [0], tmp_path, jobs=jobs)
+    failed, fine = found.points
+    assert "not finite" in failed.result.failures[0]
+    assert failed.result.runs == []
+    assert len(fine.result.runs) == 1
+    rows = rows_of(tmp_path / "sweep.csv")
+    assert [row["failures"] for row in rows] == ["1", "0"]
+    assert rows[0]["final_mean"] == ""
+
+
+@dataclass(frozen=True)
+class Dies(Algorithm):
+    """Takes its process with it."""
+
+    def aggregate(self, server, updates):
+        os._exit(7)
+
+
+def test_a_process_that_dies_is_a_failure_with_its_exit_code(tiny, tmp_path):
+    cells = [
+        Cell(name, tiny.override({"algorithm.name": algorithm}), tmp_path / name)
+        for name, algorithm in (("dies", "test_sweep:Dies"), ("lives", "fedavg"))
+    ]
+    outcomes = {outcome.cell.label: outcome for outcome in run_cells(cells, lambda _: (), False, jobs=2)}
+    assert outcomes["dies"].failure == "dies: its process ended with exit code 7"
+    assert outcomes["lives"].run.final_accuracy is not None
+
+
+def test_as_many_jobs_as_cores_but_no_more_than_runs(tiny, tmp_path):
+    cells = [Cell("a", tiny, tmp_path / "a")]
+    assert default_jobs(cells) == 1
+    assert default_jobs(cells * 100) == len(os.sched_getaffinity(0))
+
+
+def test_ctrl_c_saves_every_run_and_the_sweep_goes_on(tmp_path):
+    """A real signal to the parent alone: it is passed on, and nothing is torn."""
+    (tmp_path / "e.toml").write_text(
+        Experiment(
+            rounds=100_000, data={"partition": {"clients": 8}}, client={"epochs": 1}, algorithm={"name": "fedavg"}
+        ).to_toml()
+    )
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "fedsol.cli", "sweep", str(tmp_path / "e.toml"), "--grid", "client.lr=0.01,0.02"]
+    command += ["--seeds", "0", "--jobs", "2", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        folders = [out / f"client.lr={lr}" / "seed-0" for lr in ("0.01", "0.02")]
+        while not all(
+            (folder / "checkpoints").is_dir() and any((folder / "checkpoints").iterdir()) for folder in folders
+        ):
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "--resume" in output
+    for folder in folders:
+        assert fedsol.Run.load(folder).rows
+        assert (folder / "summary.json").is_file()
+
+
+def test_search_proposes_the_same_again_and_goes_on(tiny, tmp_path):
+    axes = parse_grid(["client.lr=log:0.001..0.1", "client.epochs=1..2", "algorithm.name=fedavg,fedprox"])
+    whole = search(axes, tiny, [0], tmp_path / "whole", trials=4)
+    search(axes, tiny, [0], tmp_path / "cut", trials=2)
+    again = search(axes, tiny, [0], tmp_path / "cut", trials=4, resume=True)
+    assert [point.settings for point in again.points] == [point.settings for point in whole.points]
+    assert len({point.settings["client.lr"] for point in whole.points}) == 4
+    assert all(0.001 <= point.settings["client.lr"] <= 0.1 for point in whole.points)
+    assert all(point.settings["client.epochs"] in (1, 2) for point in whole.points)
+    finals = [point.result.runs[0].final_accuracy for point in whole.points]
+    assert best_point(whole).result.runs[0].final_accuracy == max(finals)
+    assert all(json.loads(line) for line in (tmp_path / "whole" / JOURNAL).read_text().splitlines())
+
+
+def test_a_search_killed_within_a_trial_makes_that_trial_again(tiny, tmp_path, monkeypatch):
+    axes = parse_grid(["client.lr=log:0.001..0.1"])
+    whole = search(axes, tiny, [0], tmp_path / "whole", trials=3)
+    import fedsol.search
+
+    real, calls = fedsol.search.run_variants, []
+
+    def dying(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(fedsol.search, "run_variants", dying)
+    with pytest.raises(KeyboardInterrupt):
+        search(axes, tiny, [0], tmp_path / "cut", trials=3)
+    again = search(axes, tiny, [0], tmp_path / "cut", trials=3, resume=True)
+    assert [point.settings for point in again.points] == [point.settings for point in whole.points]
+
+
+def test_bad_searches_are_refused(tiny, tmp_path):
+    axes = parse_grid(["client.lr=0.01..0.1"])
+    with pytest.raises(InputError, match="--search: 0 is not allowed"):
+        search(axes, tiny, [0], tmp_path / "a", trials=0)
+    with pytest.raises(InputError, match=r"client\.epochs: 0"):
+        search(parse_grid(["client.epochs=0..3"]), tiny, [0], tmp_path / "a", trials=1)
+    assert not (tmp_path / "a").exists()
+    search(axes, tiny, [0], tmp_path / "b", trials=1)
+    with pytest.raises(InputError, match="holds a search already"):
+        search(axes, tiny, [0], tmp_path / "b", trials=1)
+    with pytest.raises(InputError, match="began with another --grid"):
+        search(parse_grid(["client.lr=0.01..0.2"]), tiny, [0], tmp_path / "b", trials=2, resume=True)
+
+
+def test_without_optuna_a_search_says_how_to_get_it(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(InputError, match=r"pip install 'fedsol\[search\]'"):
+        search(parse_grid(["client.lr=0.01..0.1"]), tiny, [0], tmp_path, trials=1)
