@@ -34,7 +34,7 @@ def run_experiment(
     new_directory: Callable[[str], Path],
 ) -> None:
     """`fedsol run`."""
-    _show_warnings()
+    show_warnings()
     if name is not None and RunDirectory(Path(name)).exists:
         if out is not None:
             raise InputError(f"--out: {out} is not allowed: the run goes on in {name}")
@@ -51,16 +51,16 @@ def run_experiment(
         run = train(experiment, [progress(console, label)], out, resume)
     except KeyboardInterrupt:
         if RunDirectory(out).exists:
-            _say(f"\nSaved in {out}. Go on with: fedsol run {out}")
+            say(f"\nSaved in {out}. Go on with: fedsol run {out}")
         raise
     run.plot(out / "curve.png")
     if rejected := sum(row["rejected"] for row in run.rows):
-        _say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
-    _say(
+        say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
+    say(
         f"{run.experiment.data.name}, {len(run.rows)} rounds: final accuracy {percent(run.final_accuracy)}, "
         f"best {percent(run.best_accuracy)}"
     )
-    _say(f"Everything is in {out} (curve.png, metrics.jsonl, summary.json).")
+    say(f"Everything is in {out} (curve.png, metrics.jsonl, summary.json).")
 
 
 def compare_algorithms(
@@ -70,7 +70,7 @@ def compare_algorithms(
     from fedsol import compare as comparison
     from fedsol.variants import parse_seeds, parse_variants
 
-    _show_warnings()
+    show_warnings()
     variants = parse_variants(algorithms, read_experiment(name, changes))
     seed_list = parse_seeds(seeds)
     try:
@@ -79,16 +79,16 @@ def compare_algorithms(
         )
     except KeyboardInterrupt:
         if out.exists():
-            _say(f"\nSaved in {out}. Go on with the same command, --out {out} and --resume.")
+            say(f"\nSaved in {out}. Go on with the same command, --out {out} and --resume.")
         raise
     finished = [run for result in results for run in result.runs]
     if finished:
         resolved = finished[0].experiment
         title = f"{resolved.data.name}, {resolved.data.partition.kind}, {resolved.rounds} rounds"
         comparison.draw(results, out / "curves.png", title)
-        _say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
+        say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
         console.print(comparison_table(comparison.as_rows(results, seed_list)))
-        _say(f"Curves: {out / 'curves.png'}   Table: {out / 'comparison.json'}   Runs: {out}")
+        say(f"Curves: {out / 'curves.png'}   Table: {out / 'comparison.json'}   Runs: {out}")
     if failures := [failure for result in results for failure in result.failures]:
         raise RunError("\n".join(failures))
 
@@ -136,17 +136,17 @@ def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)
     console.print(partition_table(labels, clients, dataset.classes, title))
     summary = partition_summary(labels, clients, dataset.classes)
-    _say(
+    say(
         f"{summary.clients} clients, {summary.samples} samples: {summary.smallest} to {summary.largest} each "
         f"(median {summary.median_size:g}), {summary.fewest_classes} to {summary.most_classes} classes each "
         f"(median {summary.median_classes:g})"
     )
-    _say(
+    say(
         f"labels of a client: {summary.mean_entropy:.2f} bits of entropy, total variation {summary.mean_distance:.2f} "
         "from the whole (means over clients)"
     )
-    _say(f"sha256 {manifest.sha256}")
-    _say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
+    say(f"sha256 {manifest.sha256}")
+    say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
 
 
 def partition_table(labels: Any, clients: Sequence[Any], classes: int, title: str) -> Table:
@@ -173,7 +173,7 @@ def fetch_data(name: str, root: Path) -> None:
     from fedsol.data.fetch import fetch
 
     results = fetch(_dataset_name(name), root)
-    _say(f"{name} is complete in {root / name}." if results else f"{name} comes with fedsol and needs no files.")
+    say(f"{name} is complete in {root / name}." if results else f"{name} comes with fedsol and needs no files.")
 
 
 def verify_data(name: str, root: Path) -> None:
@@ -183,9 +183,9 @@ def verify_data(name: str, root: Path) -> None:
 
     results = verify(_dataset_name(name), root)
     for result in results:
-        _say(f"{result.status:8} {result.path}  {result.detail}")
+        say(f"{result.status:8} {result.path}  {result.detail}")
     if not results:
-        _say(f"{name} comes with fedsol and needs no files.")
+        say(f"{name} comes with fedsol and needs no files.")
     if any(result.status != "ok" for result in results):
         remedy = SPECS[name].by_hand or f"run: fedsol data fetch {name} --root {root}"
         raise InputError(f"{root / name}: not all files of {name} are there and right; {remedy}")
@@ -248,11 +248,12 @@ def _spread(value: dict[str, float] | None) -> str:
     return "failed" if value is None else f"{100 * value['mean']:.2f} ± {100 * value['std']:.2f} %"
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line for people, as it is."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _show_warnings() -> None:
+def show_warnings() -> None:
     """Warnings of the library go to the terminal, above the progress bar."""
     logger = logging.getLogger("fedsol")
     if not logger.handlers:

@@ -72,7 +72,7 @@ def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: flo
 
 
 def check_frozen_head(strength: Strength, where: Where) -> None:
-    """Raises `ValueError` for a perturbation that is 0 if the head is not trained: an adaptive Lambda of weights at rest."""
+    """Raises `ValueError` if a perturbation is 0 as long as the head is not trained: that of the head, if adaptive."""
     if where == "head" and strength != "fixed":
         raise ValueError(
             f"client.trains: 'body' is not allowed with algorithm.perturb = 'head' and strength = {strength!r}: the "

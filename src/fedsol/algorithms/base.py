@@ -28,7 +28,7 @@ class Algorithm:
     trains: ClassVar[Literal["all", "body"]] = "all"
     """What local training changes: every weight, or all but the classifier."""
     batches_per_step: ClassVar[int] = 1
-    """How many batches `gradient` sees: those after the first are the batch's `further`, fewer in an epoch's last step."""
+    """How many batches a step takes: those after the first are the batch's `further`, fewer at an epoch's end."""
 
     @classmethod
     def averages_plainly(cls) -> bool:

@@ -23,8 +23,8 @@ class PerFedAvg(Algorithm):
     """Local gradient taken after a step on another batch: the global model learns to be fine-tuned.
 
     Fallah et al., "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
-    Approach", NeurIPS 2020, algorithm 1 in its first-order form: `u = w - lr g(w; D)`, then `w <- w - outer_lr g(u; D')`,
-    with the learning rate of the round and two batches of one epoch; the last batch of an odd number serves as both.
+    Approach", NeurIPS 2020, algorithm 1, first-order: `u = w - lr g(w; D)`, then `w - outer_lr g(u; D')` with
+    the learning rate of the round and two batches of an epoch; the last batch of an odd number serves as both.
     """
 
     batches_per_step = 2

@@ -48,7 +48,7 @@ def batches(
 
 
 def in_groups(stream: Iterator[Batch], count: int) -> Iterator[Batch]:
-    """Batches for steps that take `count` of them: the first, with the others as its `further`; the last may have less."""
+    """Batches for steps that take `count`: the first, with the others as its `further`; the last may have fewer."""
     if count == 1:
         yield from stream
         return
