@@ -12,15 +12,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedsol.algorithms import make_algorithm
 from fedsol.commands import console, say, show_warnings
 from fedsol.errors import InputError
 from fedsol.experiment import KEYS_WITHOUT_EFFECT, parse_override
 from fedsol.files import write_atomically
 from fedsol.personalization.client import PersonalResult
-from fedsol.personalization.comparison import Entry, as_rows, read_entries
+from fedsol.personalization.comparison import Entry, as_rows, read_baselines, read_entries
 from fedsol.personalization.loop import Watch, personalize
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.settings import METHODS, PersonalSettings, parse_epochs
+from fedsol.personalization.settings import METHODS, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.report.personal_figure import Accuracies, draw_distribution, draw_sizes
 from fedsol.runs import RunDirectory
@@ -35,10 +36,23 @@ class Request:
     """What to do with every run."""
 
     method: str | None
+    epochs: tuple[int, ...] | None
     changes: Mapping[str, Any]
-    """Of the `PersonalSettings`."""
+    """Of the other `PersonalSettings`."""
     where: Mapping[str, Any]
     """Keys of the experiment that change no result."""
+
+    def method_for(self, run: Path) -> str:
+        """The method that is asked for, or the one that the run's algorithm brings."""
+        if self.method is not None:
+            return self.method
+        algorithm = make_algorithm(RunDirectory(run).read_experiment().algorithm)
+        return str(algorithm.personal_settings().get("method", "finetune"))
+
+    def changes_for(self, run: Path) -> dict[str, Any]:
+        """The settings for a run. `--epochs` are for fine-tuning: a run of Local-only has its own."""
+        own = self.method is None and self.method_for(run) == "local-only"
+        return {**self.changes} if self.epochs is None or own else {**self.changes, "epochs": self.epochs}
 
 
 def personalize_runs(
@@ -57,14 +71,17 @@ def personalize_runs(
         if not RunDirectory(path).exists and not PersonalDirectory(path).exists:
             raise InputError(f"{path}: there is neither a run here (no experiment.toml) nor results (no personal.json)")
     several = len(runs) > 1
-    report = (out or new_directory("personal")) if several else None
-    places = {path: _place(path, runs, request, out if not several else report) for path in runs}
-    taken = [place for path, place in places.items() if place != path and PersonalDirectory(place).exists]
-    if taken and not resume:
+    report = (out or new_directory("personal")) if several else out
+    places = {path: _place(path, runs, request, report) for path in runs}
+    waiting = {path: place for path, place in places.items() if place != path}
+    if not resume and (taken := [place for place in waiting.values() if PersonalDirectory(place).exists]):
         raise InputError(f"{taken[0]}: holds results already; resume (--resume) or choose another directory (--out)")
-    for path, place in places.items():
-        if place != path:
-            _personalize(path, place, request, resume)
+    read_baselines(against)
+    for path in waiting:
+        settings = PersonalSettings(**{"method": request.method_for(path), **request.changes})
+        check_held_out(RunDirectory(path).read_experiment().data.partition.held_out, settings)
+    for path, place in waiting.items():
+        _personalize(path, place, request, resume)
     entries = read_entries(list(places.values()), against)
     for entry in entries:
         entry.directory.finish(entry.results, entry.alone)
@@ -82,8 +99,6 @@ def make_request(method: str | None, epochs: str | None, test: str | None, chang
         raise unknown_name("--method", method, METHODS)
     own: dict[str, Any] = {}
     where: dict[str, Any] = {}
-    if epochs is not None:
-        own["epochs"] = tuple(parse_epochs(epochs))
     if test is not None:
         own["test"] = test
     for key, value in map(parse_override, changes):
@@ -96,8 +111,10 @@ def make_request(method: str | None, epochs: str | None, test: str | None, chang
             raise InputError(f"--set {key}: is the run's own and cannot be changed; {suggestion(key, allowed)}")
     if "after_round" in own or "method" in own:
         raise InputError("--set: 'after_round' and 'method' are not allowed: the run and --method say what they are")
+    if "epochs" in own:
+        raise InputError("--set epochs: is not allowed: use --epochs")
     PersonalSettings(**own)
-    return Request(method, own, where)
+    return Request(method, tuple(parse_epochs(epochs)) if epochs is not None else None, own, where)
 
 
 def _place(path: Path, runs: Sequence[Path], request: Request, out: Path | None) -> Path:
@@ -105,17 +122,9 @@ def _place(path: Path, runs: Sequence[Path], request: Request, out: Path | None)
     if PersonalDirectory(path).exists:
         return path
     if out is None:
-        method = request.method or _own_method(path)
         held_out = "-held-out" if request.changes.get("test") == "held-out" else ""
-        return path / "personal" / f"{method}{held_out}"
+        return path / "personal" / f"{request.method_for(path)}{held_out}"
     return out / _short_name(path, runs) if len(runs) > 1 else out
-
-
-def _own_method(path: Path) -> str:
-    from fedsol.algorithms import make_algorithm
-
-    algorithm = make_algorithm(RunDirectory(path).read_experiment().algorithm)
-    return str(algorithm.personal_settings().get("method", "finetune"))
 
 
 def _short_name(path: Path, runs: Sequence[Path]) -> str:
@@ -130,7 +139,7 @@ def _short_name(path: Path, runs: Sequence[Path]) -> str:
 def _personalize(path: Path, place: Path, request: Request, resume: bool) -> None:
     try:
         with _progress(console, path.name) as watch:
-            personalize(path, request.method, request.changes, place, resume, request.where, watch)
+            personalize(path, request.method, request.changes_for(path), place, resume, request.where, watch)
     except KeyboardInterrupt:
         if PersonalDirectory(place).exists:
             say(f"\nSaved in {place}. Go on with the same command and --resume.")
@@ -165,6 +174,10 @@ def _progress(on: Console, label: str) -> Iterator[Watch]:
 
 
 def _write_report(entries: Sequence[Entry], target: Path) -> None:
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{target}: cannot be used as a directory: {error.strerror}") from error
     write_atomically(target / "table.json", json.dumps(as_rows(entries), indent=2) + "\n")
     series = pictured(entries)
     description = entries[0].description

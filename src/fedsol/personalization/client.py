@@ -142,6 +142,9 @@ def _remember(federation: Federation, weights: Weights, client: int, capacity: i
 def _ask(
     federation: Federation, weights: Weights, memory: Memory, samples: Samples, settings: PersonalSettings
 ) -> Answers:
+    if not len(samples.indices):
+        nothing = torch.zeros(0, memory.classes)
+        return Answers(nothing, nothing)
     features, logits = _outputs(federation, weights, samples)
     return Answers.of(logits, memory.probabilities(features, settings.k, settings.scale))
 
@@ -158,6 +161,4 @@ def _outputs(federation: Federation, weights: Weights, samples: Samples) -> tupl
         found = model.outputs(placed, batch.inputs)
         features.append(found[0].flatten(1).float().cpu())
         logits.append(found[1].float().cpu())
-    if not features:
-        return torch.zeros(0, 1), torch.zeros(0, dataset.classes)
     return torch.cat(features), torch.cat(logits)

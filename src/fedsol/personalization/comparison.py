@@ -41,10 +41,8 @@ class Entry:
 def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[Entry]:
     """Finished results; each learns what its clients reach alone from a Local-only among them or in `against`."""
     entries = [_read(path) for path in paths]
-    baselines = [_read(_baseline(path)) for path in against]
+    baselines = read_baselines(against)
     for path, baseline in zip(against, baselines, strict=True):
-        if not baseline.is_alone:
-            raise InputError(f"--against: {path} is not allowed: its method is not local-only")
         if all(baseline.federation != entry.federation for entry in entries):
             raise InputError(f"--against: {path} is not allowed: it has other clients, or other test sets, than these")
     alone = {entry.federation: _alone(entry) for entry in [*entries, *baselines] if entry.is_alone}
@@ -59,6 +57,15 @@ def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[En
         )
         for label, entry in zip(labels, entries, strict=True)
     ]
+
+
+def read_baselines(paths: Sequence[Path]) -> list[Entry]:
+    """Local-only results, given by their directory or by that of the run they were made from."""
+    found = [_read(_baseline(path)) for path in paths]
+    for path, baseline in zip(paths, found, strict=True):
+        if not baseline.is_alone:
+            raise InputError(f"--against: {path} is not allowed: its method is not local-only")
+    return found
 
 
 def _read(path: Path) -> Entry:

@@ -67,21 +67,21 @@ def resolve_settings(
     alone = settings.method == "local-only"
     after_round = 0 if alone else rounds
     lr = settings.lr or federation.experiment.learning_rate(max(after_round, 1))
-    _check(federation, settings)
+    check_held_out(federation.experiment.data.partition.held_out, settings)
+    if settings.test == "matched" and not len(federation.dataset.test):
+        raise InputError("test: 'matched' is not allowed: the data has no test set; allowed: 'held-out'")
     return settings.model_copy(
         update={"epochs": tuple(sorted(set(settings.epochs))), "lr": lr, "after_round": after_round}
     )
 
 
-def _check(federation: Federation, settings: PersonalSettings) -> None:
-    held_out = federation.experiment.data.partition.held_out
+def check_held_out(held_out: float, settings: PersonalSettings) -> None:
+    """Refuses settings that need samples which clients of the run did not hold out."""
     if settings.test == "held-out" and not held_out:
         raise InputError(
             "test: 'held-out' is not allowed: clients of this run held nothing out; run it with "
             "--set data.partition.held_out=0.2, or use 'matched'"
         )
-    if settings.test == "matched" and not len(federation.dataset.test):
-        raise InputError("test: 'matched' is not allowed: the data has no test set; allowed: 'held-out'")
     if settings.method == "knn-per" and settings.mixing == "chosen" and not held_out:
         raise InputError(
             "mixing: 'chosen' is not allowed: clients of this run held nothing out to choose it on; run it with "

@@ -43,7 +43,10 @@ def draw_distribution(series: Sequence[Accuracies], path: str | Path, title: str
         axes.set_yticks(range(len(series)), [one.label for one in series])
         axes.set_ylim(len(series) - 0.4, -0.6)
         axes.set_xlim(-0.02, 1.02)
-        axes.set_xlabel("accuracy on the client's own test set")
+        axes.set_xlabel(
+            "accuracy on the client's own test set\n"
+            "(a point per client; box: quartiles, whiskers: deciles, diamond: mean)"
+        )
         axes.xaxis.set_major_formatter(PercentFormatter(xmax=1.0))
         light_grid(axes, "x")
         if title:
@@ -100,7 +103,10 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
         for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
             axis(ScalarFormatter())
         axes.tick_params(axis="x", which="minor", labelsize=7, labelcolor="#777777", length=0)
-        axes.set(xlabel="samples that the client trains on", ylabel="accuracy on its own test set")
+        axes.set(
+            xlabel="samples that the client trains on (a point per client; lines are running medians)",
+            ylabel="accuracy on its own test set",
+        )
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
         light_grid(axes)
         axes.spines["bottom"].set_color(FAINT)
