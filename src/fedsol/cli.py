@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Download datasets, or check the files that are there.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+flower_app = typer.Typer(help="Federations of many machines, on Flower.", no_args_is_help=True)
+app.add_typer(flower_app, name="flower")
 
 ExperimentArgument = Annotated[
     str | None,
@@ -181,6 +183,37 @@ def data_verify(name: Annotated[str, typer.Argument()], root: RootOption = Path(
     from fedsol.commands import verify_data
 
     verify_data(name, root)
+
+
+@flower_app.command("app")
+@guarded
+def flower_write_app(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder of the app.")],
+    experiment: ExperimentArgument = None,
+    changes: SetOption = None,
+    run_directory: Annotated[Path, typer.Option("--run", help="Directory of the run, on the server's machine.")] = Path(
+        "runs/flower"
+    ),
+    name: Annotated[str, typer.Option("--name", help="Name of the app.")] = "fedsol-app",
+) -> None:
+    """Write an experiment as a Flower app, ready for `flwr run`."""
+    from fedsol.engines.flower.commands import write_app_for
+
+    write_app_for(experiment, changes or [], folder, run_directory, name)
+
+
+@flower_app.command("run")
+@guarded
+def flower_run(
+    folder: Annotated[Path, typer.Argument(help="The app's folder.")],
+    link: Annotated[str, typer.Argument(help="A SuperLink named in Flower's configuration.")] = "local",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
+    changes: SetOption = None,
+) -> None:
+    """Start an app on a SuperLink and show what it says."""
+    from fedsol.engines.flower.commands import run_app
+
+    run_app(folder, link, resume, changes or [])
 
 
 def new_directory(label: str) -> Path:

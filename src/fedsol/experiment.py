@@ -14,11 +14,20 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedsol import fields
 from fedsol.errors import InputError
+from fedsol.settings import EngineSettings, FaultSettings, PrivacySettings, PrivateSettings
 from fedsol.validation import Table, input_error
+
+PRIVATE = "private"
+"""The name of data that only the nodes of a deployment have."""
 
 KEYS_WITHOUT_EFFECT = {
     "engine.kind",
     "engine.workers",
+    "engine.address",
+    "engine.client_cpus",
+    "engine.client_gpus",
+    "engine.timeout",
+    "engine.patience",
     "data.root",
     "data.download",
     "data.cache",
@@ -63,7 +72,10 @@ class DataSettings(Table):
 
     name: Annotated[
         str,
-        Field(min_length=1, description="a dataset's name, an .npz file, an image folder, or `module:function`"),
+        Field(
+            min_length=1,
+            description="a dataset's name, an .npz file, an image folder, `module:function`; `private`: nodes have it",
+        ),
     ] = "digits"
     root: Annotated[str, Field(description="folder that holds the named datasets")] = "data"
     download: Annotated[bool, Field(description="fetch files of a named dataset that are missing")] = True
@@ -82,6 +94,7 @@ class DataSettings(Table):
     ] = None
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
+    private: PrivateSettings = PrivateSettings()
 
 
 class ModelSettings(Table):
@@ -158,34 +171,6 @@ class ServerSettings(Table):
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 1
 
 
-class FaultSettings(Table):
-    """`[faults]`: an unreliable federation, simulated. Each is a probability for each sampled client and round."""
-
-    dropout: Annotated[float, Field(ge=0, le=1, description="that it never answers")] = 0.0
-    stragglers: Annotated[float, Field(ge=0, le=1, description="that it does only a share of its local steps")] = 0.0
-    straggler_work: Annotated[float, Field(gt=0, le=1, description="that share")] = 0.5
-    late: Annotated[float, Field(ge=0, le=1, description="that its update arrives one round late")] = 0.0
-    corrupted: Annotated[float, Field(ge=0, le=1, description="that its update is damaged")] = 0.0
-    corruption: Annotated[
-        Literal["nan", "noise", "flip"], Field(description="how: not finite, random noise added, or its sign turned")
-    ] = "nan"
-    corruption_scale: Annotated[float, Field(gt=0, description="size of the noise; length of the turned change")] = 1.0
-
-
-class EngineSettings(Table):
-    """`[engine]`: where clients are trained. Kind and workers change no result; another device rounds differently."""
-
-    kind: Annotated[
-        Literal["local", "workers"],
-        Field(description="`local`: one client after another, in this process; `workers`: side by side in processes"),
-    ] = "workers"
-    workers: Annotated[int | None, Field(ge=1, description="processes (default: as many as there are cores)")] = None
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$", description="cpu, cuda, mps or auto")] = "cpu"
-    autocast: Annotated[
-        Literal["bfloat16", "float16"] | None, Field(description="reduced precision of passes through the model")
-    ] = None
-
-
 class Experiment(Table):
     """One run, completely described: the same experiment gives bitwise the same result."""
 
@@ -203,6 +188,7 @@ class Experiment(Table):
     server: ServerSettings = ServerSettings()
     faults: FaultSettings = FaultSettings()
     engine: EngineSettings = EngineSettings()
+    privacy: PrivacySettings = PrivacySettings()
 
     def __init__(self, **tables: Any) -> None:
         try:
@@ -225,6 +211,7 @@ class Experiment(Table):
         check_optimizer(self.client)
         if self.client.trains == "body":
             make_algorithm(self.algorithm).check_frozen_head()
+        self._check_privacy()
         robust = self.server.aggregation != "mean"
         if robust and not find_algorithm(self.algorithm["name"]).averages_plainly():
             raise ValueError(
@@ -242,6 +229,27 @@ class Experiment(Table):
                     f"{self.algorithm['name']}: its formulas hold for plain 'sgd' with momentum only"
                 )
         return self
+
+    def _check_privacy(self) -> None:
+        """The noise of `[privacy]` is measured to a plain average in which every update counts alike."""
+        if self.privacy.clipping == "off":
+            return
+        from fedsol.algorithms import find_algorithm
+
+        needs = {
+            "engine.kind": (self.engine.kind, "flower"),
+            "server.weighting": (self.server.weighting, "uniform"),
+            "server.aggregation": (self.server.aggregation, "mean"),
+            "server.optimizer": (self.server.optimizer, "average"),
+        }
+        for key, (value, needed) in needs.items():
+            if value != needed:
+                raise ValueError(f"{key}: {value!r} is not allowed with privacy.clipping; allowed: {needed!r}")
+        if not find_algorithm(self.algorithm["name"]).averages_plainly():
+            raise ValueError(
+                f"privacy.clipping: is not allowed with {self.algorithm['name']}: its server side is more than an "
+                "average of weights"
+            )
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -268,11 +276,20 @@ class Experiment(Table):
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, or an error that names the file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such experiment file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from error
+    return parse_toml(text, str(path))
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of a TOML text, or an error that names where it came from."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{source}: cannot be read as TOML: {error}") from error
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -313,11 +330,13 @@ TABLES: dict[str, type[Table]] = {
     "data": DataSettings,
     "data.partition": PartitionSettings,
     "data.augmentation": AugmentationSettings,
+    "data.private": PrivateSettings,
     "model": ModelSettings,
     "client": ClientSettings,
     "server": ServerSettings,
     "faults": FaultSettings,
     "engine": EngineSettings,
+    "privacy": PrivacySettings,
 }
 """Every table of the experiment file but `[algorithm]`, whose keys are the algorithm's own."""
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedsol.experiment import FaultSettings
 from fedsol.messages import Update
 from fedsol.randomness import generator_for
+from fedsol.settings import FaultSettings
 from fedsol.weights import Weights
 
 

@@ -14,17 +14,18 @@ from fedsol.data.building import check_augmentation
 from fedsol.data.custom import load_custom
 from fedsol.data.datasets import SPECS, load
 from fedsol.data.partition import make_partition
+from fedsol.data.private import load_private, private_dataset
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.evaluation import Tally, evaluate
-from fedsol.experiment import DataSettings, Experiment
-from fedsol.messages import Job, Update
+from fedsol.experiment import PRIVATE, DataSettings, Experiment
+from fedsol.messages import Job, State, Update
 from fedsol.models.build import ModelShape, build_split_model
 from fedsol.models.split import SplitModel
 from fedsol.randomness import generator_for, key_for, numpy_generator_for
 from fedsol.sampling import hold_out
 from fedsol.task import Task
-from fedsol.weights import Weights
+from fedsol.weights import Weights, pick
 
 OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
 
@@ -55,6 +56,11 @@ class Federation:
     def frozen(self) -> tuple[str, ...]:
         """Names of the parameters that no client trains."""
         return frozen_names(self.algorithm, self.experiment.client, self.model)
+
+    def initial_state(self) -> State:
+        """A client's own state before its first job."""
+        initial = self.initial_weights()
+        return self.algorithm.init_client(pick(initial, self.model.names), pick(initial, self.model.buffers))
 
     def training_samples(self, client: int) -> Tensor:
         """What a client trains on: indices into the training split."""
@@ -108,6 +114,21 @@ def build_federation(experiment: Experiment) -> Federation:
     return assemble(experiment, dataset, partition_of(experiment, dataset))
 
 
+def node_federation(experiment: Experiment, source: str, client: int) -> Federation:
+    """The federation as a node with data of its own sees it: of the other clients' data it knows nothing."""
+    if experiment.data.name != PRIVATE:
+        raise InputError(
+            f"data: {source!r} is not allowed for this node: the experiment has the data {experiment.data.name!r}"
+        )
+    dataset = load_private(source, experiment.data)
+    experiment = fill_defaults(experiment, dataset)
+    partition = partition_of(experiment, dataset)
+    if client >= len(partition):
+        raise InputError(f"partition-id: {client} is not allowed; the experiment has {len(partition)} clients")
+    partition[client] = torch.arange(len(dataset.train))
+    return assemble(experiment, dataset, partition)
+
+
 def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> Federation:
     """A federation on data that is loaded and dealt out already."""
     device = choose_device(experiment.engine.device)
@@ -128,7 +149,9 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """The dataset that `[data]` names, with its overrides applied."""
-    if settings.name in SPECS:
+    if settings.name == PRIVATE:
+        dataset = private_dataset(settings)
+    elif settings.name in SPECS:
         dataset = _load_named(settings)
     else:
         dataset = load_custom(
@@ -188,6 +211,8 @@ def default_model(dataset: Dataset) -> str:
 
 def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
     """The clients' indices. The partition depends on the seed, the labels and `[data.partition]` alone."""
+    if experiment.data.name == PRIVATE:  # who has what is known to the nodes alone
+        return [torch.zeros(0, dtype=torch.int64) for _ in range(experiment.data.partition.clients or 0)]
     owners = dataset.train.clients
     indices = make_partition(
         experiment.data.partition,

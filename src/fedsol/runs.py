@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -130,7 +131,8 @@ class RunDirectory:
                 settings=experiment.data.partition.model_dump(),
                 seed=experiment.seed,
             )
-            surroundings = {**environment(), "data_sha256": data_hash(federation.dataset)}
+            identity = {"id": uuid.uuid4().hex, "data_sha256": data_hash(federation.dataset)}
+            surroundings = {**environment(), **identity}
             write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
             write_atomically(self._metrics, b"")
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
@@ -147,6 +149,10 @@ class RunDirectory:
         began_with = load_manifest(self.path / "partition.json").sha256
         if began_with != partition_hash([indices.numpy() for indices in federation.partition]):
             raise InputError(f"{self.path}: the run began with another partition of the data (sha256 {began_with})")
+
+    def read_id(self) -> str:
+        """What tells this run from every other, of the same experiment too."""
+        return str(self._read_environment().get("id", ""))
 
     def read_experiment(self) -> Experiment:
         """The resolved experiment of the run."""

@@ -102,12 +102,12 @@ class _Loop:
         self.callbacks = callbacks
         self.engine = engine
         initial = federation.initial_weights()
-        parameters, buffers = pick(initial, federation.model.names), pick(initial, federation.model.buffers)
+        parameters = pick(initial, federation.model.names)
         algorithm = federation.algorithm
         self.server = ServerState(
             initial, federation.model.names, federation.clients, algorithm.init_server(parameters)
         )
-        initial_state = algorithm.init_client(parameters, buffers)
+        initial_state = federation.initial_state()
         self.expected = expected_answers(federation, self.server, initial_state, engine.keeps_states)
         if engine.keeps_states:
             initial_state = receipt_for(initial_state, 0)

@@ -33,8 +33,8 @@ def build_dataset(name: str, train: Samples, test: Samples, shown: Presentation,
     clients 0 … clients - 1 likewise.
     """
     values = np.unique(train.labels)
-    train_split = Split(_inputs(train, source), _numbered(train.labels, values, source), _clients(train.clients))
-    test_split = Split(_inputs(test, source), _numbered(test.labels, values, source))
+    train_split = Split(inputs_of(train, source), _numbered(train.labels, values, source), _clients(train.clients))
+    test_split = Split(inputs_of(test, source), _numbered(test.labels, values, source))
     _require_same_shape(train_split.inputs, test_split.inputs, source)
     make = _image_dataset if train_split.inputs.dtype == torch.uint8 else _feature_dataset
     return make(name, train_split, test_split, len(values), shown, source)
@@ -66,7 +66,15 @@ def check_dataset(dataset: Dataset, source: str) -> Dataset:
     return dataset
 
 
-def _inputs(samples: Samples, source: str) -> Tensor:
+def check_private(dataset: Dataset) -> Dataset:
+    """A Dataset of which one split or both are elsewhere, if the images of it can be shown as it says."""
+    if dataset.train.inputs.dtype == torch.uint8:
+        _check_presentation(dataset, "data.private")
+    return dataset
+
+
+def inputs_of(samples: Samples, source: str) -> Tensor:
+    """A user's inputs as fedsol keeps them: uint8 images (N, C, H, W), or float32 features."""
     array = samples.inputs
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():

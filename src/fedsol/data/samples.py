@@ -38,15 +38,15 @@ def samples_from_arrays(
         names = f"{', '.join(OWN_NAMES)} or {', '.join(MEDMNIST_NAMES)}"
         raise InputError(f"{source}: {found}; allowed are {names}")
     if own:
-        train = _pair(arrays, "x_train", "y_train", source, arrays.get("clients_train"))
-        test = _pair(arrays, "x_test", "y_test", source)
+        train = pair(arrays, "x_train", "y_train", source, arrays.get("clients_train"))
+        test = pair(arrays, "x_test", "y_test", source)
     else:
-        parts = [_pair(arrays, f"{part}_images", f"{part}_labels", source) for part in ("train", "val", "test")]
+        parts = [pair(arrays, f"{part}_images", f"{part}_labels", source) for part in ("train", "val", "test")]
         train, test = _joined(parts[0], parts[1], source), parts[2]
     return _both(train, test, source, test_fraction)
 
 
-def _pair(
+def pair(
     arrays: Mapping[str, Array], inputs: str, labels: str, source: str, clients: Array | None = None
 ) -> Samples | None:
     """The samples of one part, checked for their counts; None if the part is absent."""

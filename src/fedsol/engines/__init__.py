@@ -1,9 +1,12 @@
 """Where clients are trained. An engine runs jobs; it decides nothing that a result depends on."""
 
 import os
+from importlib.util import find_spec
 
 from fedsol.engines.base import Engine
 from fedsol.engines.local import LocalEngine
+from fedsol.errors import InputError
+from fedsol.experiment import PRIVATE
 from fedsol.federation import Federation
 from fedsol.sampling import sample_size
 
@@ -11,6 +14,15 @@ from fedsol.sampling import sample_size
 def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
     """The engine that the experiment names, for so many jobs at once (default: a round's); one worker is a detour."""
     settings = federation.experiment.engine
+    if federation.experiment.data.name == PRIVATE:
+        raise InputError(
+            f"data.name: {PRIVATE!r} is not allowed here: only nodes of a deployment have it (see: fedsol flower app)"
+        )
+    if settings.kind == "flower":
+        require_flower()
+        from fedsol.engines.flower.simulation import SimulationEngine
+
+        return SimulationEngine(federation)
     jobs = sample_size(federation.experiment, federation.clients) if jobs is None else jobs
     count = min(settings.workers or available_cores(), jobs)
     if settings.kind == "local" or count == 1:
@@ -18,6 +30,14 @@ def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
     from fedsol.engines.workers import WorkersEngine
 
     return WorkersEngine(federation, count)
+
+
+def require_flower() -> None:
+    """Raises `InputError` if Flower, which is an optional dependency, is not installed."""
+    if find_spec("flwr") is None or find_spec("ray") is None:
+        raise InputError(
+            "engine.kind: 'flower' needs Flower, which is not installed; run: pip install 'fedsol[flower]'"
+        )
 
 
 def available_cores() -> int:

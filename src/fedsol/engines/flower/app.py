@@ -1,0 +1,93 @@
+"""Writes a Flower app for an experiment, ready for `flwr run`."""
+
+import re
+from pathlib import Path
+
+import tomli_w
+
+from fedsol.errors import InputError
+from fedsol.experiment import Experiment
+from fedsol.files import disk_errors_named, write_atomically
+
+PACKAGE = "fedsol_app"
+
+SERVER = '''"""The server of this federation."""
+
+from pathlib import Path
+
+from fedsol.engines.flower.server import make_server_app
+
+app = make_server_app(Path(__file__).with_name("experiment.toml"))
+'''
+
+CLIENT = '''"""What every node of this federation runs."""
+
+from pathlib import Path
+
+from fedsol import Experiment
+from fedsol.engines.flower.client import make_client_app
+
+app = make_client_app(Experiment.load(Path(__file__).with_name("experiment.toml")))
+'''
+
+README = """# {name}
+
+A Flower app made by `fedsol flower app`: {algorithm} on {data}, {clients} clients.
+
+    flwr run . LINK --stream                                # the first time
+    flwr run . LINK --stream --run-config "resume=true"     # to go on after the server was stopped
+
+`LINK` is a SuperLink named in Flower's configuration. The run directory is `{out}`, on the SuperLink's machine.
+Each node is started with `--node-config "partition-id=N"`, its own N; {needs}
+"""
+
+
+def write_app(experiment: Experiment, folder: Path, out: Path, name: str) -> None:
+    """Writes the app's folder: its package, what Flower needs to know, and the experiment."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty; choose another directory (--out)")
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        raise InputError(f"--name: {name!r} is not allowed; allowed: small letters, digits and -, a letter first")
+    private = experiment.data.name == "private"
+    text = README.format(
+        name=name,
+        algorithm=experiment.algorithm["name"],
+        data="data that the nodes have" if private else experiment.data.name,
+        clients=experiment.data.partition.clients or "all",
+        out=out,
+        needs='and `data="/path/to/its.npz"` (or a folder of images by class).' if private else "it plays that client.",
+    )
+    with disk_errors_named(folder):
+        (folder / PACKAGE).mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / PACKAGE / "__init__.py", '"""A federation of fedsol."""\n')
+        write_atomically(folder / PACKAGE / "server_app.py", SERVER)
+        write_atomically(folder / PACKAGE / "client_app.py", CLIENT)
+        write_atomically(folder / PACKAGE / "experiment.toml", experiment.to_toml())
+        write_atomically(folder / "README.md", text)
+        write_atomically(folder / "pyproject.toml", tomli_w.dumps(_project(name, out)))
+
+
+def _project(name: str, out: Path) -> dict[str, object]:
+    return {
+        "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
+        "project": {
+            "name": name,
+            "version": "1.0.0",
+            "description": "A federation of fedsol",
+            "license": "MIT",
+            "dependencies": ["fedsol[flower]"],
+        },
+        "tool": {
+            "hatch": {"build": {"targets": {"wheel": {"packages": ["."]}}}},
+            "flwr": {
+                "app": {
+                    "publisher": "fedsol",
+                    "components": {
+                        "serverapp": f"{PACKAGE}.server_app:app",
+                        "clientapp": f"{PACKAGE}.client_app:app",
+                    },
+                    "config": {"out": str(out), "resume": False, "set": ""},
+                }
+            },
+        },
+    }

@@ -1,0 +1,143 @@
+"""The engine whose clients are nodes of a Flower federation, simulated or real."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Message
+from flwr.serverapp import Grid
+
+from fedsol.engines.base import Aggregation, Engine
+from fedsol.engines.flower import records
+from fedsol.engines.flower.nodes import Nodes, receive
+from fedsol.engines.flower.strategy import PrivateRounds
+from fedsol.errors import InputError, RunError
+from fedsol.evaluation import Tally
+from fedsol.federation import Federation
+from fedsol.messages import Job, Missing, ServerState, State, Update
+from fedsol.runs import RunDirectory
+from fedsol.sampling import sample_size
+from fedsol.weights import Weights
+
+log = logging.getLogger(__name__)
+
+PAUSE_IN_SIMULATION, PAUSE_IN_DEPLOYMENT = 0.05, 1.0
+"""Seconds between two looks for replies."""
+
+
+class GridEngine(Engine):
+    """Jobs go out as messages and come back as replies.
+
+    In a deployment a node that fails or does not answer costs its own update; in a simulation a client that fails
+    stops the run, as on every engine of one machine.
+    """
+
+    def __init__(self, federation: Federation, grid: Grid | None, run: Path | None) -> None:
+        check_privacy(federation)
+        self._federation = federation
+        self._grid = grid
+        self._run = run
+        self._nodes: Nodes | None = None
+        self._round = 0
+        self._rounds = PrivateRounds(
+            federation.experiment.privacy, sample_size(federation.experiment, federation.clients)
+        )
+        self.keeps_states = self.deployed
+        self._pause = PAUSE_IN_DEPLOYMENT if self.deployed else PAUSE_IN_SIMULATION
+
+    @property
+    def deployed(self) -> bool:
+        """Whether nodes are machines of their own, which keep their states and may fail alone."""
+        return self._run is not None
+
+    def connect(self) -> Grid:
+        """The grid that messages go through."""
+        assert self._grid is not None
+        return self._grid
+
+    def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update | Missing]:
+        if not jobs:
+            return
+        self._round = jobs[0].round
+        strategy = self._rounds.inner
+        strategy.nodes = self._find([job.client for job in jobs])
+        strategy.jobs = [replace(job, state=state_of(job.client)) for job in jobs if job.client in strategy.nodes]
+        clients = [job.client for job in strategy.jobs]
+        messages = self._rounds.messages(self._round, jobs[0].weights, self._config(), self.connect())
+        strategy.jobs = ()  # with the states they hold
+        answered = set()
+        for client, reply in self._exchange(dict(zip(clients, messages, strict=True))):
+            answered.add(client)
+            yield self._answer(reply, client)
+        for job in jobs:
+            if job.client not in answered:
+                here = job.client in strategy.nodes
+                yield self._missing(job.client, "no answer in time" if here else "its node is not connected")
+
+    def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
+        return self._rounds.aggregate(self._round, before, updates, rule)
+
+    def evaluate(self, weights: Weights) -> Tally:
+        return self._federation.evaluate(weights)
+
+    def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+        strategy = self._rounds.inner
+        strategy.nodes = self._find(clients)
+        messages = strategy.configure_evaluate(
+            self._round, records.to_arrays(weights), ConfigRecord(self._config()), self.connect()
+        )
+        for client, reply in self._exchange(dict(zip(strategy.nodes, messages, strict=True))):
+            if reply.has_error():
+                log.warning("the test of client %d failed: %s", client, reply.error.reason)
+                continue
+            try:
+                yield client, records.tally_from(reply.content)
+            except records.MalformedError as error:
+                log.warning("the test of client %d is left out: it %s", client, error)
+
+    def close(self) -> None:
+        pass
+
+    def _exchange(self, messages: Mapping[int, Message]) -> Iterator[tuple[int, Message]]:
+        return receive(self.connect(), messages, self._federation.experiment.engine.timeout, self._pause)
+
+    def _find(self, clients: Sequence[int]) -> dict[int, int]:
+        experiment = self._federation.experiment
+        if self._nodes is None:
+            self._nodes = Nodes(self.connect(), self._federation.clients, self._pause)
+        self._rounds.inner.timeout = experiment.engine.timeout
+        return self._nodes.of(clients, experiment.server.min_updates, experiment.engine.patience)
+
+    def _answer(self, reply: Message, client: int) -> Update | Missing:
+        if reply.has_error():
+            return self._missing(client, reply.error.reason or f"Flower's error {reply.error.code}")
+        try:
+            return records.update_from(reply.content, client)
+        except records.MalformedError as error:
+            return Missing(client, str(error), malformed=True)
+
+    def _missing(self, client: int, reason: str) -> Missing:
+        if not self.deployed:
+            raise RunError(f"client {client} failed in Flower's simulation: {reason}")
+        return Missing(client, reason)
+
+    def _config(self) -> dict[str, Any]:
+        """What goes with every message: the experiment, and which run it is."""
+        config: dict[str, Any] = {"experiment": self._federation.experiment.to_toml()}
+        if self._run is None:
+            return {**config, "simulated": True}
+        return {**config, "run": RunDirectory(self._run).read_id()}
+
+
+def check_privacy(federation: Federation) -> None:
+    """Raises `InputError` for what the noise would not cover, or could not be added to."""
+    if federation.experiment.privacy.clipping == "off":
+        return
+    name = federation.experiment.algorithm["name"]
+    if federation.initial_state():
+        raise InputError(f"privacy.clipping: is not allowed with {name}: its clients' states are not protected")
+    weights = federation.initial_weights()
+    if not all(tensor.is_floating_point() for tensor in weights.values()):
+        raise InputError("privacy.clipping: is not allowed with a model that has counters (as batch norm has)")

@@ -1,0 +1,133 @@
+"""Jobs and updates as Flower carries them: weights and states as arrays, all else as metrics and configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fedsol.errors import InputError
+from fedsol.evaluation import Tally
+from fedsol.messages import Job, State, Update
+from fedsol.receipts import receipt_for, round_of
+from fedsol.weights import Weights
+
+WEIGHTS = "arrays"
+CONFIG = "config"
+METRICS = "metrics"
+RECEIPT = "state-of-round"
+
+
+class MalformedError(ValueError):
+    """A message that is not what its kind promises."""
+
+
+def to_arrays(tensors: State) -> ArrayRecord:
+    """Named tensors as a record of arrays, in their order."""
+    return ArrayRecord({name: Array(tensor.detach().contiguous().cpu().numpy()) for name, tensor in tensors.items()})
+
+
+def from_arrays(record: ArrayRecord) -> State:
+    """The tensors of a record, each in memory of its own. Numpy reads them, and never unpickles."""
+    try:
+        return {name: torch.from_numpy(np.asarray(array.numpy(), order="C")).clone() for name, array in record.items()}
+    except (TypeError, ValueError) as error:
+        raise MalformedError(f"has an array that cannot be read ({error})") from error
+
+
+def job_records(job: Job, config: Mapping[str, Any]) -> RecordDict:
+    """A job with the configuration that goes with every job of a run. Empty records are left out."""
+    values: dict[str, Any] = {**config, "client": job.client, "round": job.round, "work": job.work}
+    kept = round_of(job.state)
+    if kept is not None:
+        values[RECEIPT] = kept
+    parts = {WEIGHTS: job.weights, "broadcast": job.broadcast, "state": {} if kept is not None else job.state}
+    return RecordDict({**_filled(parts), CONFIG: ConfigRecord(values)})
+
+
+def job_from(content: RecordDict) -> Job:
+    """The job that a message carries; a state that stayed with its client comes as a receipt."""
+    config = content.config_records[CONFIG]
+    kept = config.get(RECEIPT)
+    state = _part(content, "state") if kept is None else receipt_for({RECEIPT: torch.zeros(1)}, int(kept))  # type: ignore[arg-type]
+    return Job(
+        client=int(config["client"]),  # type: ignore[arg-type]
+        round=int(config["round"]),  # type: ignore[arg-type]
+        work=float(config["work"]),  # type: ignore[arg-type]
+        weights=_part(content, WEIGHTS),
+        broadcast=_part(content, "broadcast"),
+        state=state,
+    )
+
+
+def update_records(update: Update) -> RecordDict:
+    """An update; of a state that stays with its client, a receipt."""
+    values: dict[str, Any] = {"examples": update.examples, "steps": update.steps, **update.metrics}
+    kept = round_of(update.state)
+    if kept is not None:
+        values[RECEIPT] = kept
+    parts = {WEIGHTS: update.weights, "payload": update.payload, "state": {} if kept is not None else update.state}
+    return RecordDict({**_filled(parts), METRICS: MetricRecord(values)})
+
+
+def update_from(content: RecordDict, client: int) -> Update:
+    """The update of a client; raises `MalformedError` for anything that no client of fedsol would send."""
+    values = dict(content.metric_records.get(METRICS, {}))
+    numbers = {name: _number(values, name) for name in ("examples", "steps", "train_loss")}
+    state = _part(content, "state")
+    if RECEIPT in values:
+        state = receipt_for({RECEIPT: torch.zeros(1)}, int(_number(values, RECEIPT)))
+    metrics = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    return Update(
+        client=client,
+        weights=_part(content, WEIGHTS),
+        examples=int(numbers["examples"]),
+        steps=int(numbers["steps"]),
+        state=state,
+        payload=_part(content, "payload"),
+        metrics={name: metrics[name] for name in metrics.keys() - {"examples", "steps", RECEIPT}},
+    )
+
+
+def evaluation_records(weights: Weights, config: Mapping[str, Any], client: int) -> RecordDict:
+    """Weights that a client is to test on what it held out."""
+    return RecordDict({WEIGHTS: to_arrays(weights), CONFIG: ConfigRecord({**config, "client": client})})
+
+
+def tally_records(tally: Tally) -> RecordDict:
+    """What a client tells of its test: totals only, since counts by class would tell what data it has."""
+    totals: dict[str, Any] = {"loss": sum(tally.losses), "correct": sum(tally.correct), "examples": sum(tally.examples)}
+    return RecordDict({METRICS: MetricRecord(totals)})
+
+
+def tally_from(content: RecordDict) -> Tally:
+    """The totals of a client's test."""
+    values = dict(content.metric_records.get(METRICS, {}))
+    loss, correct, examples = (_number(values, name) for name in ("loss", "correct", "examples"))
+    if not 0 <= correct <= examples:
+        raise MalformedError(f"has {correct} correct answers of {examples}")
+    return Tally((float(loss),), (int(correct),), (int(examples),))
+
+
+def setting(content: RecordDict, name: str) -> str:
+    """A text of the message's configuration."""
+    value = content.config_records[CONFIG].get(name)
+    if not isinstance(value, str):
+        raise InputError(f"message: has no {name!r} in its configuration")
+    return value
+
+
+def _filled(parts: Mapping[str, State]) -> dict[str, ArrayRecord]:
+    return {name: to_arrays(tensors) for name, tensors in parts.items() if tensors}
+
+
+def _part(content: RecordDict, name: str) -> State:
+    return from_arrays(content.array_records[name]) if name in content.array_records else {}
+
+
+def _number(values: Mapping[str, Any], name: str) -> float:
+    value = values.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise MalformedError(f"has no number {name!r} among its metrics")
+    return value

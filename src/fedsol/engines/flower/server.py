@@ -1,0 +1,49 @@
+"""The ServerApp of a deployment: the round loop, with the nodes of the federation as its engine."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from rich.console import Console
+
+from fedsol.engines.flower.grid import GridEngine
+from fedsol.errors import FedsolError, InputError
+from fedsol.experiment import Experiment, apply_overrides, parse_override, read_toml
+from fedsol.progress import PlainProgress
+from fedsol.training import train
+
+
+def make_server_app(experiment_file: Path) -> ServerApp:
+    """The app of the server, for the experiment of a file."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        logging.getLogger("fedsol").addHandler(logging.StreamHandler())
+        try:
+            run(experiment_file, context.run_config, grid)
+        except FedsolError as error:
+            sys.exit(f"error: {error}")
+
+    return app
+
+
+def run(experiment_file: Path, config: Any, grid: Grid) -> None:
+    """Trains in the run directory that the run configuration names; with `resume`, goes on with what is there."""
+    out = Path(str(config.get("out", ""))).expanduser()
+    if not out.is_absolute():
+        raise InputError(f"out: {str(out)!r} is not allowed in the run configuration: it must be an absolute path")
+    changes = dict(parse_override(change) for change in str(config.get("set", "")).split(";") if change.strip())
+    experiment = Experiment(**apply_overrides(read_toml(experiment_file), changes))
+    label = experiment.algorithm["name"].rpartition(":")[2]
+    run = train(
+        experiment,
+        [PlainProgress(Console(), label)],
+        out,
+        resume=bool(config.get("resume", False)),
+        engine=lambda federation: GridEngine(federation, grid, out),
+    )
+    print(f"{len(run.rows)} rounds are done; everything is in {out}", flush=True)

@@ -1,0 +1,144 @@
+"""A real Flower deployment on this machine's loopback: SuperLink, SuperNodes, TLS, node authentication."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+QUIET = {
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+}
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Deployment:
+    """Everything below one folder; every process it starts ends with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.home = folder / "flwr-home"
+        self.home.mkdir(parents=True)
+        self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(self.home), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        self.environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path[1:]])
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.make_authority("")
+        (self.home / "config.toml").write_text(
+            f'[superlink.link]\naddress = "127.0.0.1:{self.port}"\nroot-certificates = "{folder / "ca.crt"}"\n'
+        )
+
+    def call(self, *command: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end."""
+        done = subprocess.run(
+            [str(part) for part in command], cwd=self.folder, env=self.environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0 or not check, f"{command}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        return done
+
+    def make_authority(self, prefix: str) -> None:
+        """A certificate authority and a certificate of the server signed by it."""
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        ca, server = f"{prefix}ca", f"{prefix}server"
+        self.call("openssl", "req", "-x509", *curve, "-keyout", f"{ca}.key", "-out", f"{ca}.crt", "-subj", "/CN=ca")
+        self.call("openssl", "req", *curve, "-keyout", f"{server}.key", "-out", f"{server}.csr", "-subj", "/CN=server")
+        (self.folder / "names.txt").write_text("subjectAltName=IP:127.0.0.1\n")
+        sign = ["-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-extfile", "names.txt"]
+        self.call("openssl", "x509", "-req", "-in", f"{server}.csr", "-out", f"{server}.crt", *sign)
+
+    def start(self, name: str, *command: object) -> subprocess.Popen[bytes]:
+        """Starts a process that goes on; its output is a log of the same name."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes[name] = process
+        return process
+
+    def start_link(self) -> None:
+        """The SuperLink, with TLS and authentication of nodes; back when it listens."""
+        certificates = [
+            "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key",
+        ]  # fmt: skip
+        self.start(
+            "link", BIN / "flower-superlink", *certificates, "--enable-supernode-auth", "--host", "127.0.0.1",
+            "--port", self.port,
+        )  # fmt: skip
+        self.wait_for(lambda: self._listens(), "the SuperLink to listen")
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def make_key(self, name: str) -> None:
+        """A key pair of a node."""
+        self.call("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", f"{name}.key")
+
+    def register(self, name: str) -> None:
+        """Makes a node known to the SuperLink."""
+        self.call(BIN / "flwr", "supernode", "register", f"{name}.key.pub", "link")
+
+    def start_node(self, name: str, config: str, authority: str = "ca.crt") -> subprocess.Popen[bytes]:
+        """A SuperNode with its own key."""
+        return self.start(
+            name, BIN / "flower-supernode", "--root-certificates", authority, "--superlink", f"127.0.0.1:{self.port}",
+            "--auth-supernode-private-key", f"{name}.key", "--port", free_port(), "--node-config", config,
+        )  # fmt: skip
+
+    def add_node(self, name: str, config: str) -> None:
+        """Key, registration, process."""
+        self.make_key(name)
+        self.register(name)
+        self.start_node(name, config)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a process and all that it started."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def wait_for(self, condition, what: str, seconds: float = 240) -> None:
+        """Waits for something to be true; a deployment that never gets there fails loudly."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"waited in vain for {what}\n{self.logs()}"
+            time.sleep(0.2)
+
+    def rows(self, run: Path) -> int:
+        """Finished rounds of a run."""
+        path = run / "metrics.jsonl"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def logs(self) -> str:
+        """The end of every log."""
+        texts = [f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.folder.glob("*.log"))]
+        return "\n".join(texts)
+
+    def close(self) -> None:
+        """Ends everything."""
+        for name in list(self.processes):
+            self.kill(name)
+
+    def __enter__(self) -> "Deployment":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,290 @@
+"""Jobs and updates as Flower messages: every method the same bit for bit, and nodes that fail cost only themselves."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
+
+from fake_grid import FakeGrid, over_the_wire
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from test_contract import CASES, experiment
+from test_training import assert_same_run
+
+import fedsol
+from fedsol.engines.flower import records
+from fedsol.engines.flower.grid import GridEngine
+from fedsol.engines.flower.states import NodeStates
+from fedsol.errors import InputError, RunError
+from fedsol.evaluation import Tally
+from fedsol.federation import build_federation
+from fedsol.messages import Job, Update
+from fedsol.weights import norm, subtract
+
+
+def simulated(settings, change=None):
+    """A run on a simulated federation of nodes."""
+    grid = FakeGrid(settings, clients_of(settings))
+    if change:
+        change(grid)
+    return fedsol.train(settings, engine=lambda federation: GridEngine(federation, grid, None)), grid
+
+
+def deployed(settings, folder, grid=None, resume=False, callbacks=()):
+    """A run on nodes that keep their own states."""
+    grid = grid or FakeGrid(settings, clients_of(settings), folder / "states")
+    out = folder / "run"
+    run = fedsol.train(settings, callbacks, out, resume, engine=lambda federation: GridEngine(federation, grid, out))
+    return run, grid
+
+
+def clients_of(settings):
+    return build_federation(settings).clients
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_every_method_is_bitwise_the_in_process_engine_through_messages(case):
+    settings = experiment(case.table)
+    assert_same_run(simulated(settings)[0], fedsol.train(settings))
+
+
+@pytest.mark.parametrize("name", ["fedsol", "scaffold", "fednova", "feddyn", "moon"])
+def test_with_states_that_stay_on_their_nodes_too(name, tmp_path):
+    settings = experiment({"name": name}, rounds=4, data__partition__held_out=0.2)
+    run, _ = deployed(settings, tmp_path)
+    assert_same_run(run, fedsol.train(settings))
+    assert all(row["restarted"] == 0 for row in run.rows)
+
+
+def test_a_model_with_running_statistics():
+    settings = experiment({"name": "fedsol"}, model__name="contract_models:with_batch_norm", model__options={})
+    assert_same_run(simulated(settings)[0], fedsol.train(settings))
+
+
+class StopBefore(fedsol.Callback):
+    """Stops a run in the middle of a round, when its clients have been trained but nothing is kept yet."""
+
+    def __init__(self, round_number):
+        self.round = round_number
+
+    def client_finished(self, update):
+        if update.metrics and self.now == self.round:
+            self.seen += 1
+            if self.seen == 3:
+                raise KeyboardInterrupt
+
+    def round_started(self, round_number, clients):
+        self.now, self.seen = round_number, 0
+
+
+def test_a_round_that_is_repeated_uses_the_states_of_the_round_before(tmp_path):
+    """Nodes have kept states of a round that the server never finished; they are not what it asks for."""
+    settings = experiment({"name": "scaffold"}, rounds=4)
+    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    with pytest.raises(KeyboardInterrupt):
+        deployed(settings, tmp_path, grid, callbacks=[StopBefore(3)])
+    run, _ = deployed(settings, tmp_path, grid, resume=True)
+    assert_same_run(run, fedsol.train(settings))
+
+
+def test_a_node_that_lost_its_state_starts_over_and_is_counted(tmp_path):
+    settings = experiment({"name": "scaffold"}, rounds=4, server__fraction=1.0)
+    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+
+    class Lose(fedsol.Callback):
+        def round_finished(self, result):
+            if result.round == 2:
+                (lost,) = (tmp_path / "states").glob("*/client-000001/round-000002.safetensors")
+                lost.write_bytes(b"damaged")
+                (gone,) = (tmp_path / "states").glob("*/client-000002/round-000002.safetensors")
+                gone.unlink()
+
+    run, _ = deployed(settings, tmp_path, grid, callbacks=[Lose()])
+    assert [row["restarted"] for row in run.rows] == [0, 0, 2, 0]
+    assert [row["rejected"] for row in run.rows] == [0, 0, 0, 0]
+    assert run.rows[-1]["test_loss"] != fedsol.train(settings).rows[-1]["test_loss"]
+
+
+def test_two_runs_of_one_experiment_do_not_share_states(tmp_path):
+    settings = experiment({"name": "scaffold"}, rounds=2)
+    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    first, _ = deployed(settings, tmp_path / "a", grid)
+    second, _ = deployed(settings, tmp_path / "b", grid)
+    assert_same_run(first, second)
+
+
+def arrays_of(content, change):
+    tensors = records.from_arrays(content.array_records[records.WEIGHTS])
+    name = next(iter(tensors))
+    tensors[name] = change(tensors[name])
+    return RecordDict({**content, records.WEIGHTS: records.to_arrays(tensors)})
+
+
+def metrics_of(content, **changes):
+    values = {**content.metric_records[records.METRICS], **changes}
+    return RecordDict({**content, records.METRICS: MetricRecord(values)})
+
+
+REJECTED = {
+    "not finite": lambda content: arrays_of(content, lambda tensor: tensor * math.nan),
+    "wrong shape": lambda content: arrays_of(content, lambda tensor: tensor[:1]),
+    "wrong type": lambda content: arrays_of(content, lambda tensor: tensor.double()),
+    "no weights": lambda content: RecordDict({records.METRICS: content[records.METRICS]}),
+    "no metrics": lambda content: RecordDict({records.WEIGHTS: content[records.WEIGHTS]}),
+    "empty": lambda content: RecordDict(),
+    "no number of examples": lambda content: metrics_of(content, examples=[1, 2]),
+    "no example": lambda content: metrics_of(content, examples=0),
+    "absurdly far": lambda content: arrays_of(content, lambda tensor: tensor + 1e12),
+    "loss not finite": lambda content: metrics_of(content, train_loss=math.inf),
+    "a payload nobody asked for": lambda content: RecordDict(
+        {**content, "payload": records.to_arrays({"x": torch.zeros(1)})}
+    ),
+    "a state nobody asked for": lambda content: RecordDict(
+        {**content, "state": records.to_arrays({"x": torch.zeros(1)})}
+    ),
+    "bytes that are no array": lambda content: RecordDict(
+        {**content, records.WEIGHTS: damaged(content.array_records[records.WEIGHTS])}
+    ),
+}
+
+
+def damaged(record: ArrayRecord) -> ArrayRecord:
+    arrays = dict(record)
+    name = next(iter(arrays))
+    arrays[name] = replace(arrays[name], data=b"\x80\x04nonsense")
+    return ArrayRecord(arrays)
+
+
+@pytest.mark.parametrize("what", REJECTED)
+def test_a_node_that_answers_nonsense_is_rejected_and_the_round_goes_on(what, tmp_path, caplog):
+    settings = experiment({"name": "fedsol"}, server__fraction=1.0)
+    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    bad = list(grid.apps)[1]
+    grid.changed = lambda node, message, content: REJECTED[what](content) if node == bad else content
+    run, _ = deployed(settings, tmp_path, grid)
+    assert [row["rejected"] for row in run.rows] == [1, 1]
+    assert [row["clients"] for row in run.rows] == [clients_of(settings) - 1] * 2
+    assert "the update of client 1 is rejected: it has" in caplog.text or "it was trained on no" in caplog.text
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in run.weights.values())
+
+
+def test_nodes_that_fail_or_do_not_answer_cost_only_their_own_updates(tmp_path, caplog):
+    settings = experiment({"name": "fedsol"}, server__fraction=1.0, engine__timeout=0.01, engine__patience=0.0)
+    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    nodes = list(grid.apps)
+    grid.offline.add(nodes[0])
+
+    def change(node, message, content):
+        return {nodes[1]: None, nodes[2]: Error(8, "it crashed")}.get(node, content)
+
+    grid.changed = change
+    run, _ = deployed(settings, tmp_path, grid)
+    assert [row["dropped"] for row in run.rows] == [3, 3]
+    assert [row["rejected"] for row in run.rows] == [0, 0]
+    for reason in ("no answer in time", "it crashed", "its node is not connected"):
+        assert reason in caplog.text
+
+
+def test_a_client_that_fails_in_a_simulation_stops_the_run(tmp_path):
+    settings = experiment({"name": "fedsol"}, engine__timeout=0.01)
+
+    def change(grid):
+        grid.changed = lambda node, message, content: None
+
+    with pytest.raises(RunError, match=r"client \d+ failed in Flower's simulation: no answer in time"):
+        simulated(settings, change)
+
+
+def test_nodes_with_wrong_or_doubled_ids_are_left_out(tmp_path, caplog):
+    settings = experiment({"name": "fedavg"}, server__fraction=1.0, engine__patience=0.0)
+    clients = clients_of(settings)
+    grid = FakeGrid(settings, clients, tmp_path / "states")
+    nodes = list(grid.apps)
+    grid.configs[nodes[1]]["partition-id"] = 0
+    grid.configs[nodes[2]]["partition-id"] = clients
+    run, _ = deployed(settings, tmp_path, grid)
+    assert [row["clients"] for row in run.rows] == [clients - 2] * 2
+    assert f"node {nodes[1]} is left out: node {nodes[0]} is client 0 already" in caplog.text
+    assert f"node {nodes[2]} is left out: its partition-id must be 0 to {clients - 1}" in caplog.text
+
+
+def test_a_node_refuses_to_play_another_client():
+    settings = experiment({"name": "fedavg"})
+    grid = FakeGrid(settings, clients_of(settings))
+    job = Job(client=2, round=1, weights=build_federation(settings).initial_weights())
+    content = records.job_records(job, {"experiment": settings.to_toml(), "simulated": True})
+    grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
+    ((_, reply),) = grid._replies.items()
+    assert "this node's partition-id is 0" in reply.error.reason
+
+
+def test_jobs_and_updates_survive_the_way():
+    tensors = {"b": torch.arange(6.0).reshape(2, 3).t(), "a": torch.tensor(3), "c": torch.tensor(0.5).double()}
+    job = Job(3, 7, tensors, {"k": torch.ones(1)}, {"s": torch.zeros(2)}, 0.5)
+    update = Update(3, tensors, 10, 4, {"s": torch.zeros(2)}, {"p": torch.ones(())}, {"train_loss": 0.25})
+    found = records.job_from(over_the_wire(records.job_records(job, {}))[0])
+    assert (found.client, found.round, found.work) == (3, 7, 0.5)
+    answer = records.update_from(over_the_wire(records.update_records(update))[0], 3)
+    assert (answer.examples, answer.steps, answer.metrics) == (10, 4, {"train_loss": 0.25})
+    for one, other in ((found.weights, tensors), (found.state, job.state), (answer.payload, update.payload)):
+        assert list(one) == list(other)
+        assert all(torch.equal(one[name], other[name]) and one[name].dtype == other[name].dtype for name in one)
+
+
+def test_a_test_tells_totals_only():
+    content = records.tally_records(Tally((1.5, 0.5), (3, 0, 1), (4, 0, 2)))
+    assert dict(content.metric_records[records.METRICS]) == {"loss": 2.0, "correct": 4, "examples": 6}
+    assert records.tally_from(content) == Tally((2.0,), (4,), (6,))
+    with pytest.raises(records.MalformedError, match="7 correct answers of 6"):
+        records.tally_from(RecordDict({records.METRICS: MetricRecord({"loss": 0.0, "correct": 7, "examples": 6})}))
+
+
+def test_states_on_a_node(tmp_path):
+    states = NodeStates(tmp_path / "run" / "client")
+    assert states.load(3) is None
+    for round_number in (3, 5, 8, 9):
+        states.save(round_number, {"x": torch.full((2,), float(round_number))})
+    states.forget_before(9)
+    assert states.load(3) is None
+    for round_number in (5, 8, 9):
+        assert torch.equal(states.load(round_number)["x"], torch.full((2,), float(round_number)))
+
+
+PRIVATE = {
+    "engine__kind": "flower",
+    "server__weighting": "uniform",
+    "privacy__clipping": "server",
+    "privacy__clip_norm": 0.01,
+    "privacy__noise_multiplier": 0.0,
+}
+
+
+def change_of_one_round(settings):
+    run, _ = simulated(settings)
+    return subtract(run.weights, build_federation(settings).initial_weights()), run
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_privacy_clips_updates_and_adds_noise_to_their_mean(clipping):
+    private = {**PRIVATE, "rounds": 1, "privacy__clipping": clipping}
+    change, _ = change_of_one_round(experiment({"name": "fedsol"}, **private))
+    assert 0.001 < float(norm(change)) <= 0.0100001
+    change, run = change_of_one_round(experiment({"name": "fedsol"}, **{**private, "privacy__noise_multiplier": 30.0}))
+    values = torch.cat([tensor.flatten() for tensor in change.values()])
+    assert float(values.std()) == pytest.approx(30 * 0.01 / run.rows[0]["clients"], rel=0.2)
+
+
+def test_privacy_is_refused_where_it_would_not_cover():
+    with pytest.raises(InputError, match="is not allowed with moon"):
+        simulated(experiment({"name": "moon"}, **PRIVATE))
+    with pytest.raises(InputError, match="counters"):
+        simulated(
+            experiment({"name": "fedavg"}, model__name="contract_models:with_batch_norm", model__options={}, **PRIVATE)
+        )
+    for key, value in (("engine__kind", "local"), ("server__weighting", "size"), ("server__optimizer", "adam")):
+        with pytest.raises(InputError, match=key.replace("__", r"\.")):
+            experiment({"name": "fedavg"}, **{**PRIVATE, key: value})
+    with pytest.raises(InputError, match="server side is more than"):
+        experiment({"name": "scaffold"}, **PRIVATE)
