@@ -54,7 +54,7 @@ def personalize(
     out: str | Path | None = None,
     resume: bool = False,
     where: Mapping[str, Any] | None = None,
-    watch: Watch = Watch(),  # noqa: B008
+    watch: Watch | None = None,
     engine: Callable[[Federation], Engine] | None = None,
 ) -> Personalized:
     """Personalises the last global model of a run for every client.
@@ -77,7 +77,7 @@ def personalize(
             if directory:
                 directory.begin(description)
             opened = engine or (lambda each: make_engine(each, each.clients))
-            results = _all_clients(federation, weights, settings, directory, watch, opened)
+            results = _all_clients(federation, weights, settings, directory, watch or Watch(), opened)
     return Personalized(description, results, directory.path if directory else None)
 
 

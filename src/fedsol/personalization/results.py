@@ -125,10 +125,14 @@ def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] |
         row += [outcome.mixing for outcome in result.after] if mixes else []
         if alone is not None:
             other = alone.get(result.client)
-            known = [None not in (other, accuracy) for accuracy in own]
-            row += [other, *(int(other > accuracy) if yes else "" for accuracy, yes in zip(own, known, strict=True))]  # type: ignore[operator]
+            row += [other, *(_loses(accuracy, other) for accuracy in own)]
         writer.writerow(["" if value is None else value for value in row])
     return text.getvalue()
+
+
+def _loses(own: float | None, alone: float | None) -> int | None:
+    """1 if a client does better alone, 0 if not, None if that is not known."""
+    return None if own is None or alone is None else int(alone > own)
 
 
 def _json_line(result: PersonalResult) -> str:
