@@ -55,6 +55,7 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m fedsol.reference docs/experiment.md
+	$(BIN)/python results/personalization/table.py
 
 clean:
 	rm -rf $(VENV) demo runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, PercentFormatter, ScalarFormatter
 
 from fedsol.errors import InputError
 from fedsol.report.style import (
@@ -100,9 +100,10 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
             (line,) = axes.plot(sizes[order], middle, color=color, marker=marker, markevery=(0.1 * (index % 5), 0.25))
             handles.append(line)
         axes.set_xscale("log")
-        for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-            axis(ScalarFormatter())
-        axes.tick_params(axis="x", which="minor", labelsize=7, labelcolor="#777777", length=0)
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        for set_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            set_formatter(ScalarFormatter())
+        axes.tick_params(axis="x", which="minor", labelsize=8.5, length=0)
         axes.set(
             xlabel="samples that the client trains on (a point per client; lines are running medians)",
             ylabel="accuracy on its own test set",
