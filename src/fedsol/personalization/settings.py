@@ -67,12 +67,17 @@ def resolve_settings(
     alone = settings.method == "local-only"
     after_round = 0 if alone else rounds
     lr = settings.lr or federation.experiment.learning_rate(max(after_round, 1))
-    check_held_out(federation.experiment.data.partition.held_out, settings)
-    if settings.test == "matched" and not len(federation.dataset.test):
-        raise InputError("test: 'matched' is not allowed: the data has no test set; allowed: 'held-out'")
+    check_settings(federation, settings)
     return settings.model_copy(
         update={"epochs": tuple(sorted(set(settings.epochs))), "lr": lr, "after_round": after_round}
     )
+
+
+def check_settings(federation: Federation, settings: PersonalSettings) -> None:
+    """Refuses tests for which there is no data."""
+    check_held_out(federation.experiment.data.partition.held_out, settings)
+    if settings.test == "matched" and not len(federation.dataset.test):
+        raise InputError("test: 'matched' is not allowed: the data has no test set; allowed: 'held-out'")
 
 
 def check_held_out(held_out: float, settings: PersonalSettings) -> None:
