@@ -13,9 +13,10 @@ from test_grid import deployed
 
 import fedsol
 from fedsol.engines.flower import client as node
-from fedsol.engines.flower import records
+from fedsol.engines.flower import records, server
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
+from fedsol.personalization.results import PersonalDirectory
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 CHANGES = {"epochs": (1, 2), "test": "held-out"}
@@ -87,3 +88,20 @@ def test_a_node_speaks_for_itself_only():
     result = fedsol.personalize(fedsol.train(settings), changes={"epochs": (0,)}).results[1]
     with pytest.raises(records.MalformedError, match="speaks for client 1"):
         records.personal_from(records.personal_answer(result), 0)
+
+
+def test_a_server_may_ask_for_personal_models_at_the_end(tmp_path):
+    settings = experiment({"name": "fedavg"}, **HELD_OUT)
+    (tmp_path / "experiment.toml").write_text(settings.to_toml())
+    config = {"out": str(tmp_path / "run"), "personalize": "knn-per; test=held-out; epochs=[1]; k=3"}
+    grid = FakeGrid(settings, 4, tmp_path / "states")
+    server.run(tmp_path / "experiment.toml", config, grid)
+    kept = PersonalDirectory(tmp_path / "run" / "personal" / "knn-per")
+    changes = {"test": "held-out", "epochs": (1,), "k": 3}
+    assert kept.read_results() == fedsol.personalize(fedsol.train(settings), "knn-per", changes).results
+    assert (kept.path / "clients.csv").is_file()
+    server.run(tmp_path / "experiment.toml", {**config, "resume": True}, grid)  # nothing is left to do
+    bad = {"out": str(tmp_path / "other"), "personalize": "finetun"}
+    with pytest.raises(InputError, match="method: 'finetun' is not allowed"):
+        server.run(tmp_path / "experiment.toml", bad, grid)
+    assert not (tmp_path / "other").exists()
