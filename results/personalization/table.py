@@ -94,11 +94,11 @@ def _points(share: float | None) -> str:
 
 
 def filled(page: str, tables: dict[str, str]) -> str:
-    """The page with its tables replaced."""
+    """The page with its tables replaced, each between two comments."""
     for name, table in tables.items():
-        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-        before, _, rest = page.partition(start)
-        page = f"{before}{start}{table}{end}{rest.partition(end)[2]}"
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, rest = page.split(start)
+        page = f"{before}{start}{table}\n{end}{rest.split(end)[1]}"
     return page
 
 

@@ -1,5 +1,6 @@
 """Personal models over clients: how their accuracies are distributed, and how they go with the clients' sizes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,8 @@ def draw_distribution(series: Sequence[Accuracies], path: str | Path, title: str
             _draw_row(axes, row, one)
         axes.set_yticks(range(len(series)), [one.label for one in series])
         axes.set_ylim(len(series) - 0.4, -0.6)
-        axes.set_xlim(-0.02, 1.02)
+        lowest = min(min(one.accuracies) for one in series)
+        axes.set_xlim(math.floor(10 * lowest) / 10 - 0.02, 1.02)
         axes.set_xlabel(
             "accuracy on the client's own test set\n"
             "(a point per client; box: quartiles, whiskers: deciles, diamond: mean)"
