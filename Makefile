@@ -4,22 +4,29 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test lint check faults bench format docs clean
+.PHONY: demo test test-flower lint check faults bench format docs results clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
 	@echo "make test    the tests"
+	@echo "make test-flower  every method in Flower's simulation, and every deployment (half an hour)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make check   lint and test, as CI runs them"
 	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
 	@echo "make bench   speed, measured as ratios"
 	@echo "make docs    the generated reference pages"
+	@echo "make results docs/results.md and its pictures, from the files in results/"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --editable '.[dev]'
+	@touch $@
+
+# Flower and Ray are heavy and only the tests need them.
+$(VENV)/.installed-flower: $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[dev,flower]'
 	@touch $@
 
 demo: $(VENV)/.installed
@@ -32,10 +39,13 @@ demo: $(VENV)/.installed
 	@echo "  $(BIN)/fedsol partition --out demo/partition    # who has which classes: demo/partition/partition.png"
 	@echo "  $(BIN)/fedsol list experiments                  # the paper's, ready to run"
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed-flower
 	$(BIN)/python -m pytest -q
 
-lint: $(VENV)/.installed
+test-flower: $(VENV)/.installed-flower
+	$(BIN)/python -m pytest -q tests/flower -m "long or not long"
+
+lint: $(VENV)/.installed-flower
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -56,6 +66,9 @@ bench: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(BIN)/python -m fedsol.reference docs/experiment.md
 	$(BIN)/python results/personalization/table.py
+
+results: $(VENV)/.installed
+	$(BIN)/python -m fedsol.paper.page results docs/results.md
 
 clean:
 	rm -rf $(VENV) demo runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

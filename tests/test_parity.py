@@ -11,7 +11,7 @@ from test_contract import CASES, experiment
 from test_training import StopAfter, assert_same_run
 
 import fedsol
-from fedsol import RunError
+from fedsol import InputError, RunError
 from fedsol.engines import make_engine
 from fedsol.engines.local import LocalEngine
 from fedsol.engines.workers import WorkersEngine
@@ -55,6 +55,12 @@ def test_a_run_may_go_on_with_another_engine(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(with_workers, [StopAfter(3)], tmp_path, resume=True)
     assert_same_run(fedsol.train(experiment(table, rounds=4), out=tmp_path, resume=True), whole)
+
+
+def test_without_flower_its_engine_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("fedsol.engines.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'fedsol\[flower\]'"):
+        fedsol.train(experiment({"name": "fedavg"}, engine__kind="flower"))
 
 
 def dies(monkeypatch, when):

@@ -31,11 +31,16 @@ def test_a_wheel_works_with_nothing_of_the_repository_beside_it(tmp_path):
     check = f"import fedsol; assert fedsol.__file__.startswith({str(target)!r}), fedsol.__file__"
     command = [sys.executable, "-c", f"{check}; from fedsol.cli import main; main()"]
     environment = {**os.environ, "PYTHONPATH": str(target)}
-    for arguments in (["list", "experiments"], ["run", "--set", "rounds=1", "--out", "run"]):
+    for arguments in (
+        ["list", "experiments"],
+        ["run", "--set", "rounds=1", "--out", "run"],
+        ["report", "run", "--out", "page.html"],
+    ):
         done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     assert (target / "fedsol" / "py.typed").is_file()
     assert (tmp_path / "run" / "metrics.jsonl").is_file()
+    assert "fedsol report" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPOSITORY / "src")))
@@ -71,6 +76,20 @@ def test_algorithms_and_loops_import_torch_and_numpy_only():
             for module in modules:
                 root = module.split(".")[0]
                 assert root in allowed | sys.stdlib_module_names, f"{relative} imports {module}"
+
+
+@pytest.mark.parametrize(
+    ("package", "home"), [("flwr", "engines/flower"), ("ray", "engines/flower"), ("matplotlib", "report")]
+)
+def test_optional_and_heavy_packages_have_one_home(package, home):
+    for path in SOURCES:
+        relative = path.relative_to(REPOSITORY / "src" / "fedsol").as_posix()
+        if relative.startswith(home):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert package not in {module.split(".")[0] for module in modules}, f"{relative} imports {package}"
 
 
 def test_every_installed_version_is_pinned():

@@ -79,11 +79,18 @@ def run(
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Serve the report on this machine while training.")] = False,
+    port: Annotated[int | None, typer.Option("--port", help="Port of --live (default: any free one).")] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", metavar="NAMES", help="tensorboard, wandb, mlflow; comma-separated.")
+    ] = None,
 ) -> None:
     """Run one experiment; with none given, the quick start on embedded data. A run's directory goes on with it."""
     from fedsol.commands import run_experiment
+    from fedsol.watching import Watching
 
-    run_experiment(experiment, changes or [], out or None, resume, new_directory)
+    watching = Watching(live, port, track)
+    run_experiment(experiment, changes or [], out or None, resume, new_directory, watching)
 
 
 @app.command()
@@ -165,6 +172,86 @@ def personalize(
 
     request = make_request(method, epochs, test, changes or [])
     personalize_runs(runs, request, against or [], out, resume, new_directory)
+
+
+@app.command()
+@guarded
+def estimate(
+    experiment: ExperimentArgument = None,
+    changes: SetOption = None,
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Option("--algorithm", "-a", help="As in compare; default: the experiment's own."),
+    ] = None,
+    clients: Annotated[int | None, typer.Option("--clients", help="Number of all clients.")] = None,
+    per_round: Annotated[int | None, typer.Option("--per-round", help="Clients in a round.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds.")] = None,
+    examples: Annotated[int | None, typer.Option("--examples", help="Samples of every client.")] = None,
+    up: Annotated[str | None, typer.Option("--up", help="A client's upload, such as 10Mbit.")] = None,
+    down: Annotated[str | None, typer.Option("--down", help="A client's download, such as 50Mbit.")] = None,
+    server_up: Annotated[str | None, typer.Option("--server-up", help="The server's link to all clients.")] = None,
+    server_down: Annotated[str | None, typer.Option("--server-down", help="The server's link from them.")] = None,
+    device_speed: Annotated[
+        float | None, typer.Option("--device-speed", help="A client's device, in workers of this machine.")
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option("--interval", help="Time between the starts of rounds, such as 10min.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Estimate time, memory and bytes, here and for a deployment; nothing is downloaded and nothing written."""
+    from fedsol.estimate.command import parse_network, show_estimate
+    from fedsol.estimate.plan import Request
+
+    request = Request(clients, per_round, rounds, examples)
+    network = parse_network(up, down, server_up, server_down, device_speed, interval)
+    show_estimate(experiment, changes or [], algorithms or [], request, network, as_json)
+
+
+@app.command()
+@guarded
+def report(
+    places: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or directories with runs below them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained HTML page about one run or many: table, curves, classes, partition, settings."""
+    from fedsol.report.commands import make_report
+
+    make_report(places, out)
+
+
+@app.command()
+@guarded
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper, or `list` for all of them.")],
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Some cells: dataset=cifar10,alpha=0.1,method=fedavg|fedsol; may be given often."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Instead of the paper's.")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Comma-separated.")] = "0,1,2",
+    part: Annotated[
+        float | None, typer.Option("--part", help="Share of every client's data and of the test set, e.g. 0.02.")
+    ] = None,
+    changes: SetOption = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it takes here, and stop.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of runs and tables; finished runs in it are used again.")
+    ] = Path("runs/paper"),
+    data_root: Annotated[Path, typer.Option("--data-root", help="Folder that holds the datasets.")] = Path("data"),
+) -> None:
+    """Run a table or figure of the paper, cell by cell: the paper's number, ours and the difference side by side."""
+    from fedsol.commands import console, show_warnings
+    from fedsol.paper.reproduce import Options, list_recipes
+    from fedsol.paper.reproduce import reproduce as reproduce_recipe
+    from fedsol.variants import parse_seeds
+
+    if name == "list":
+        list_recipes(console)
+        return
+    show_warnings()
+    options = Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], estimate)
+    reproduce_recipe(name, options, console)
 
 
 @data_app.command("fetch")

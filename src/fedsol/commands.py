@@ -16,6 +16,7 @@ from fedsol.experiment import Experiment, apply_overrides, parse_override
 from fedsol.progress import percent, progress
 from fedsol.runs import RunDirectory
 from fedsol.training import train
+from fedsol.watching import Watching
 
 console = Console()
 
@@ -32,6 +33,7 @@ def run_experiment(
     out: Path | None,
     resume: bool,
     new_directory: Callable[[str], Path],
+    watching: Watching | None = None,
 ) -> None:
     """`fedsol run`."""
     show_warnings()
@@ -48,7 +50,8 @@ def run_experiment(
     label = experiment.algorithm["name"].rpartition(":")[2]
     out = out or new_directory(f"{Path(experiment.data.name).stem}-{label}-seed{experiment.seed}")
     try:
-        run = train(experiment, [progress(console, label)], out, resume)
+        with (watching or Watching()).callbacks(out, say) as watchers:
+            run = train(experiment, [progress(console, label), *watchers], out, resume)
     except KeyboardInterrupt:
         if RunDirectory(out).exists:
             say(f"\nSaved in {out}. Go on with: fedsol run {out}")
@@ -108,7 +111,7 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     """`fedsol partition`."""
-    from fedsol.data.manifest import save_manifest
+    from fedsol.data.manifest import label_counts, save_manifest
     from fedsol.federation import fill_defaults, load_dataset, partition_of
     from fedsol.report.partition_figure import draw_partition, partition_summary
 
@@ -131,6 +134,7 @@ def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
         samples=len(labels),
         settings=settings.model_dump(),
         seed=experiment.seed,
+        class_counts=label_counts(labels, clients, dataset.classes),
     )
     title = f"{experiment.data.name}, {settings.kind}, seed {experiment.seed}"
     draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)

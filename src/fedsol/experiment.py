@@ -92,6 +92,12 @@ class DataSettings(Table):
     cache: Annotated[
         str | None, Field(description="image folders: where decoded images are kept (default: beside them)")
     ] = None
+    part: Annotated[
+        float,
+        Field(
+            gt=0, le=1, description="share of every client's samples and of the test set that is used, for a quick try"
+        ),
+    ] = 1.0
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     private: PrivateSettings = PrivateSettings()
@@ -343,16 +349,17 @@ TABLES: dict[str, type[Table]] = {
 
 def differing_keys(one: Experiment, other: Experiment) -> list[str]:
     """Dotted keys in which two experiments differ, but for those that cannot change a result."""
-    left, right = _flat(one.model_dump()), _flat(other.model_dump())
+    left, right = flatten(one.model_dump()), flatten(other.model_dump())
     keys = sorted((left.keys() | right.keys()) - KEYS_WITHOUT_EFFECT)
     return [key for key in keys if left.get(key) != right.get(key)]
 
 
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted keys."""
     result: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
-            result.update(_flat(value, f"{prefix}{key}."))
+            result.update(flatten(value, f"{prefix}{key}."))
         else:
             result[prefix + key] = value
     return result

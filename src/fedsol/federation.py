@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsol.algorithms import find_algorithm, make_algorithm
@@ -15,7 +17,7 @@ from fedsol.data.custom import load_custom
 from fedsol.data.datasets import SPECS, load
 from fedsol.data.partition import make_partition
 from fedsol.data.private import load_private, private_dataset
-from fedsol.data.types import Dataset
+from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.evaluation import Tally, evaluate
 from fedsol.experiment import PRIVATE, DataSettings, Experiment
@@ -120,7 +122,7 @@ def node_federation(experiment: Experiment, source: str, client: int) -> Federat
         raise InputError(
             f"data: {source!r} is not allowed for this node: the experiment has the data {experiment.data.name!r}"
         )
-    dataset = load_private(source, experiment.data)
+    dataset = presented(load_private(source, experiment.data), experiment.data)
     experiment = fill_defaults(experiment, dataset)
     partition = partition_of(experiment, dataset)
     if client >= len(partition):
@@ -161,6 +163,19 @@ def load_dataset(settings: DataSettings) -> Dataset:
             test_fraction=settings.test_fraction,
             cache=settings.cache,
         )
+    dataset = presented(dataset, settings)
+    return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
+
+
+def _evenly_spread(split: Split, part: float) -> Split:
+    """A share of a split: every so manieth sample, so that files sorted by class keep all classes."""
+    indices = torch.linspace(0, len(split) - 1, max(1, round(part * len(split))), dtype=torch.float64).long()
+    owners = None if split.clients is None else split.clients[indices]
+    return Split(split.inputs[indices], split.labels[indices], owners)
+
+
+def presented(dataset: Dataset, settings: DataSettings) -> Dataset:
+    """The dataset as `[data]` wants it shown to a model: its channels and its augmentation."""
     changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
     if dataset.train.inputs.dtype != torch.uint8:
         if changes or settings.channels is not None:
@@ -220,7 +235,15 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
         None if owners is None else owners.numpy(),
         numpy_generator_for(experiment.seed, "partition"),
     )
-    return [torch.from_numpy(client) for client in indices]
+    return [torch.from_numpy(_share(client, experiment, number)) for number, client in enumerate(indices)]
+
+
+def _share(indices: NDArray[np.int64], experiment: Experiment, client: int) -> NDArray[np.int64]:
+    """The part of a client's samples that is used: `data.part` of them at random, at least one."""
+    if experiment.data.part == 1:
+        return indices
+    rng = numpy_generator_for(experiment.seed, "part", client)
+    return np.sort(rng.choice(indices, max(1, round(experiment.data.part * len(indices))), replace=False))
 
 
 def choose_device(name: str) -> torch.device:

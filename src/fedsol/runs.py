@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import platform
+import shlex
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +15,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedsol.checkpoints import Checkpoints
-from fedsol.data.manifest import load_manifest, partition_hash, save_manifest
+from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment, differing_keys
 from fedsol.federation import Federation
 from fedsol.files import disk_errors_named, sha256, write_atomically
 from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    import pandas
 
 Row = dict[str, Any]
 HASHED_INPUTS = 1000
@@ -38,6 +43,14 @@ class Run:
     weights: Weights = field(repr=False, default_factory=dict)
     """The global weights after the last finished round."""
     directory: Path | None = None
+
+    @property
+    def metrics(self) -> "pandas.DataFrame":
+        """The rows as a table: a column for each key of metrics.jsonl, indexed by round."""
+        import pandas
+
+        table = pandas.DataFrame(self.rows)
+        return table.set_index(table["round"].to_numpy()) if self.rows else table
 
     @property
     def accuracies(self) -> list[tuple[int, float]]:
@@ -72,6 +85,12 @@ class Run:
         curve = Curve(self.experiment.algorithm["name"], rounds, [[row["test_accuracy"] for row in self.rows]])
         draw_curves([curve], Path(path), title=self.experiment.data.name)
         return Path(path)
+
+    def _repr_html_(self) -> str:
+        """A table and the learning curve, which Jupyter shows for a run."""
+        from fedsol.report.notebook import run_html
+
+        return run_html(self)
 
     @classmethod
     def load(cls, directory: str | Path) -> Self:
@@ -123,15 +142,18 @@ class RunDirectory:
             raise InputError(f"{self.path}: holds parts of a run without its experiment.toml; choose another directory")
         with disk_errors_named(self.path):
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            partition = [indices.numpy() for indices in federation.partition]
+            dataset = federation.dataset
             save_manifest(
                 self.path / "partition.json",
-                [indices.numpy() for indices in federation.partition],
+                partition,
                 dataset=experiment.data.name,
-                samples=len(federation.dataset.train),
+                samples=len(dataset.train),
                 settings=experiment.data.partition.model_dump(),
                 seed=experiment.seed,
+                class_counts=label_counts(dataset.train.labels.numpy(), partition, dataset.classes),
             )
-            identity = {"id": uuid.uuid4().hex, "data_sha256": data_hash(federation.dataset)}
+            identity = {"id": uuid.uuid4().hex, "data_sha256": data_hash(dataset)}
             surroundings = {**environment(), **identity}
             write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
             write_atomically(self._metrics, b"")
@@ -216,13 +238,30 @@ def environment() -> dict[str, Any]:
     """What the run was made with, for people who want to make it again."""
     packages = ("fedsol", "torch", "numpy", "safetensors", "scikit-learn")
     return {
-        "command": " ".join(sys.argv),
+        "command": shlex.join(sys.argv),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "packages": {name: metadata.version(name) for name in packages},
+        **source_commit(),
     }
+
+
+def source_commit() -> dict[str, Any]:
+    """The git commit of fedsol where it runs from a checkout, and whether files of it were changed since."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return {}
+    git = ["git", "--no-optional-locks", "-C", str(root)]
+    try:
+        commit, changes = (
+            subprocess.run([*git, *question], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            for question in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "--", "src"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": commit, "commit_modified": bool(changes)}
 
 
 def rows_hash(rows: Sequence[Row]) -> str:

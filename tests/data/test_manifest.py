@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsol.data.manifest import FORMAT, load_manifest, partition_hash, save_manifest
+from fedsol.data.manifest import FORMAT, label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.errors import InputError
 
 PARTITION = [np.array([0, 2, 5]), np.array([1]), np.array([3, 4])]
@@ -127,3 +127,14 @@ def test_a_list_is_no_manifest(tmp_path: Path) -> None:
     path.write_text("[[0]]")
     with pytest.raises(InputError, match="format is 'list'; allowed: 'fedsol-partition/1'"):
         load_manifest(path)
+
+
+def test_class_counts_stand_beside_the_partition_and_change_nothing_of_it(tmp_path: Path) -> None:
+    counts = label_counts([0, 1, 1, 0, 2, 1], PARTITION, 3)
+    assert counts.tolist() == [[1, 2, 0], [0, 1, 0], [1, 0, 1]]
+    path = tmp_path / "p.json"
+    save_manifest(path, PARTITION, dataset="digits", samples=6, settings={}, seed=7, class_counts=counts)
+    content = json.loads(path.read_text())
+    assert content["class_counts"] == counts.tolist()
+    assert list(content)[-1] == "clients"
+    assert load_manifest(path).sha256 == KNOWN_HASH

@@ -58,13 +58,13 @@ class Deployment:
         sign = ["-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-extfile", "names.txt"]
         self.call("openssl", "x509", "-req", "-in", f"{server}.csr", "-out", f"{server}.crt", *sign)
 
-    def start(self, name: str, *command: object) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *command: object, **environment: str) -> subprocess.Popen[bytes]:
         """Starts a process that goes on; its output is a log of the same name."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [str(part) for part in command],
                 cwd=self.folder,
-                env=self.environment,
+                env={**self.environment, **environment},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -79,7 +79,7 @@ class Deployment:
         ]  # fmt: skip
         self.start(
             "link", BIN / "flower-superlink", *certificates, "--enable-supernode-auth", "--host", "127.0.0.1",
-            "--port", self.port,
+            "--port", self.port, "--database", "federation.db",
         )  # fmt: skip
         self.wait_for(lambda: self._listens(), "the SuperLink to listen")
 
@@ -95,18 +95,31 @@ class Deployment:
         """Makes a node known to the SuperLink."""
         self.call(BIN / "flwr", "supernode", "register", f"{name}.key.pub", "link")
 
-    def start_node(self, name: str, config: str, authority: str = "ca.crt") -> subprocess.Popen[bytes]:
+    def start_node(
+        self, name: str, config: str, authority: str = "ca.crt", **environment: str
+    ) -> subprocess.Popen[bytes]:
         """A SuperNode with its own key."""
         return self.start(
             name, BIN / "flower-supernode", "--root-certificates", authority, "--superlink", f"127.0.0.1:{self.port}",
             "--auth-supernode-private-key", f"{name}.key", "--port", free_port(), "--node-config", config,
+            **environment,
         )  # fmt: skip
 
-    def add_node(self, name: str, config: str) -> None:
+    def add_node(self, name: str, config: str, **environment: str) -> None:
         """Key, registration, process."""
         self.make_key(name)
         self.register(name)
-        self.start_node(name, config)
+        self.start_node(name, config, **environment)
+
+    def write_app(self, name: str, settings: dict[str, object]) -> Path:
+        """An app, and the run directory that it will have."""
+        changes = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+        self.call(BIN / "fedsol", "flower", "app", "-o", name, "--run", self.folder / f"{name}-run", *changes)
+        return self.folder / f"{name}-run"
+
+    def run_app(self, name: str, *options: str) -> None:
+        """Starts an app and waits for its end."""
+        self.call(BIN / "fedsol", "flower", "run", name, "link", *options)
 
     def kill(self, name: str) -> None:
         """SIGKILL to a process and all that it started."""

@@ -1,6 +1,7 @@
 """The registry of algorithms: one row each, and any class of a user's by `module:Class`."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
@@ -76,16 +77,23 @@ def make_algorithm(table: Mapping[str, Any]) -> Algorithm:
     """The algorithm that an `[algorithm]` table describes."""
     settings = dict(table)
     cls = find_algorithm(settings.pop("name", DEFAULT))
-    hints = get_type_hints(cls, include_extras=True)
-    fields = {field.name: (hints[field.name], _default(field)) for field in dataclasses.fields(cls)}
-    checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]
+    checker = _checker(cls)  # type: ignore[arg-type]  # mypy takes the hash of the instances for that of the class
     try:
         checked = checker(**settings).model_dump()
         return cls(**checked)
     except ValidationError as error:
-        raise input_error(error, "algorithm", {"algorithm": ["name", *fields]}) from error
+        raise input_error(error, "algorithm", {"algorithm": ["name", *checker.model_fields]}) from error
     except ValueError as error:
         raise InputError(f"algorithm: {error}") from error
+
+
+@functools.cache
+def _checker(cls: type[Algorithm]) -> type[BaseModel]:
+    """What checks the settings of an algorithm; making it takes longer than using it."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields = {field.name: (hints[field.name], _default(field)) for field in dataclasses.fields(cls)}
+    checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]
+    return checker
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

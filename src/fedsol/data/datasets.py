@@ -26,7 +26,7 @@ from fedsol.data.specs import DatasetSpec, Member, ReadOptions, RemoteFile
 from fedsol.data.types import Augmentation, Dataset, Split
 from fedsol.errors import InputError
 
-__all__ = ["SPECS", "DatasetSpec", "Member", "RemoteFile", "find_spec", "load"]
+__all__ = ["SPECS", "DatasetSpec", "Member", "RemoteFile", "find_spec", "load", "stored_shape"]
 
 CROP_AND_FLIP = Augmentation(pad=4, flip=True)
 CROP_FLIP_AND_CUTOUT = Augmentation(pad=4, flip=True, cutout=16)
@@ -228,8 +228,14 @@ def load(
     options = ReadOptions(_image_size(spec, image_size), folder / CACHE_FOLDER if cache is None else Path(cache))
     prepare(spec, Path(root), download)
     train, test = spec.reader(folder, spec, options)
-    _check_splits(spec, folder, train, test, options)
+    _check_splits(spec, folder, train, test, stored_shape(spec, image_size))
     return Dataset(name, train, test, spec.classes, spec.mean, spec.std, spec.augmentation, spec.channels)
+
+
+def stored_shape(spec: DatasetSpec, image_size: int | None = None) -> tuple[int, int, int]:
+    """Shape of a stored image, (channels, height, width), if images are resized as asked for."""
+    side = _image_size(spec, image_size)
+    return spec.shape if side is None else (spec.shape[0], side, side)
 
 
 def _image_size(spec: DatasetSpec, image_size: int | None) -> int | None:
@@ -242,9 +248,7 @@ def _image_size(spec: DatasetSpec, image_size: int | None) -> int | None:
     return image_size
 
 
-def _check_splits(spec: DatasetSpec, folder: Path, train: Split, test: Split, options: ReadOptions) -> None:
-    side = options.image_size
-    shape = spec.shape if side is None else (spec.shape[0], side, side)
+def _check_splits(spec: DatasetSpec, folder: Path, train: Split, test: Split, shape: tuple[int, int, int]) -> None:
     for part, split, size in (("training", train, spec.train_size), ("test", test, spec.test_size)):
         if tuple(split.inputs.shape[1:]) != shape:
             raise InputError(f"{folder}: {part} images are {tuple(split.inputs.shape[1:])} instead of {shape}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedsol.errors import InputError
 from fedsol.files import write_atomically
@@ -42,6 +42,15 @@ def partition_hash(partition: Sequence[NDArray[np.integer[Any]]]) -> str:
     return digest.hexdigest()
 
 
+def label_counts(labels: ArrayLike, partition: Partition, classes: int) -> Indices:
+    """Samples of every class at every client, shape (clients, classes)."""
+    array = np.asarray(labels)
+    if len(array) and not (array.min() >= 0 and array.max() < classes):
+        raise InputError(f"labels are {array.min()} to {array.max()}; allowed: 0 to {classes - 1}")
+    counts = [np.bincount(array[indices], minlength=classes) for indices in partition]
+    return np.array(counts, dtype=np.int64).reshape(len(partition), classes)
+
+
 def save_manifest(
     path: str | Path,
     partition: Sequence[NDArray[np.integer[Any]]],
@@ -50,8 +59,13 @@ def save_manifest(
     samples: int,
     settings: Mapping[str, Any],
     seed: int,
+    class_counts: NDArray[np.integer[Any]] | None = None,
 ) -> Manifest:
-    """Writes the manifest atomically, one client per line, and returns it; `settings` are JSON values."""
+    """Writes the manifest atomically, one client per line, and returns it; `settings` are JSON values.
+
+    `class_counts`, the samples of each class at each client, is for people and pictures: it is no part of the hash,
+    and never read back as the partition.
+    """
     manifest = Manifest(
         dataset=dataset,
         samples=samples,
@@ -69,10 +83,16 @@ def save_manifest(
         "sha256": manifest.sha256,
     }
     lines = [f'  "{key}": {json.dumps(value, allow_nan=False)},' for key, value in head.items()]
-    clients = ",\n".join(f"    {json.dumps(indices.tolist())}" for indices in manifest.partition)
-    text = "\n".join(["{", *lines, '  "clients": [', clients, "  ]", "}", ""])
+    if class_counts is not None:
+        lines.append(f'  "class_counts": {_one_per_line(class_counts.tolist())},')
+    clients = _one_per_line([indices.tolist() for indices in manifest.partition])
+    text = "\n".join(["{", *lines, f'  "clients": {clients}', "}", ""])
     write_atomically(Path(path), text)
     return manifest
+
+
+def _one_per_line(lists: Sequence[list[int]]) -> str:
+    return "[\n" + ",\n".join(f"    {json.dumps(values)}" for values in lists) + "\n  ]"
 
 
 def load_manifest(path: str | Path) -> Manifest:

@@ -32,6 +32,8 @@ def private_dataset(settings: DataSettings) -> Dataset:
         raise InputError(
             f"data.private.classes: {private.classes} is not allowed with {len(private.class_names)} class_names"
         )
+    if settings.part != 1:
+        raise InputError(f"data.part: {settings.part} is not allowed with private data: nodes use all of theirs")
     if settings.partition.clients is None:
         raise InputError("data.partition.clients: is missing: with private data it is the number of nodes")
     test = _empty(private) if private.test is None else _read(private.test, "test", settings)

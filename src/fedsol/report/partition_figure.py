@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from fedsol.data.manifest import Indices, Partition
+from fedsol.data.manifest import Indices, Partition, label_counts
 from fedsol.errors import InputError
 from fedsol.report.style import (
     BLUE,
@@ -47,15 +47,6 @@ class PartitionSummary:
     """Entropy of a client's labels in bits: 0 for one class, log2(classes) for all classes alike."""
     mean_distance: float
     """Total variation distance of a client's labels from all labels: 0 for the same mixture, at most 1."""
-
-
-def label_counts(labels: ArrayLike, partition: Partition, classes: int) -> Indices:
-    """Samples of every class at every client, shape (clients, classes)."""
-    array = np.asarray(labels)
-    if len(array) and not (array.min() >= 0 and array.max() < classes):
-        raise InputError(f"labels are {array.min()} to {array.max()}; allowed: 0 to {classes - 1}")
-    counts = [np.bincount(array[indices], minlength=classes) for indices in partition]
-    return np.array(counts, dtype=np.int64).reshape(len(partition), classes)
 
 
 def partition_summary(labels: ArrayLike, partition: Partition, classes: int) -> PartitionSummary:

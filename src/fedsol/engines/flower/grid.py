@@ -1,6 +1,7 @@
 """The engine whose clients are nodes of a Flower federation, simulated or real."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,8 @@ from fedsol.weights import Weights
 
 log = logging.getLogger(__name__)
 
-PAUSE_IN_SIMULATION, PAUSE_IN_DEPLOYMENT = 0.05, 1.0
-"""Seconds between two looks for replies."""
+PAUSE = 1.0
+"""Seconds between two looks for replies in a deployment."""
 
 
 class GridEngine(Engine):
@@ -47,7 +48,6 @@ class GridEngine(Engine):
             federation.experiment.privacy, sample_size(federation.experiment, federation.clients)
         )
         self.keeps_states = self.deployed
-        self._pause = PAUSE_IN_DEPLOYMENT if self.deployed else PAUSE_IN_SIMULATION
 
     @property
     def deployed(self) -> bool:
@@ -58,6 +58,10 @@ class GridEngine(Engine):
         """The grid that messages go through."""
         assert self._grid is not None
         return self._grid
+
+    def wait(self) -> None:
+        """A moment between two looks for replies."""
+        time.sleep(PAUSE)
 
     def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update | Missing]:
         if not jobs:
@@ -123,12 +127,12 @@ class GridEngine(Engine):
         pass
 
     def _exchange(self, messages: Mapping[int, Message]) -> Iterator[tuple[int, Message]]:
-        return receive(self.connect(), messages, self._federation.experiment.engine.timeout, self._pause)
+        return receive(self.connect(), messages, self._federation.experiment.engine.timeout, self.wait)
 
     def _find(self, clients: Sequence[int]) -> dict[int, int]:
         experiment = self._federation.experiment
         if self._nodes is None:
-            self._nodes = Nodes(self.connect(), self._federation.clients, self._pause)
+            self._nodes = Nodes(self.connect(), self._federation.clients, self.wait)
         self._rounds.inner.timeout = experiment.engine.timeout
         return self._nodes.of(clients, experiment.server.min_updates, experiment.engine.patience)
 

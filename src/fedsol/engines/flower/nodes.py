@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -23,10 +23,10 @@ SECONDS_OF_SILENCE = 10.0
 class Nodes:
     """Node ids are random; a client is found by the `partition-id` that its node tells when it is asked, once."""
 
-    def __init__(self, grid: Grid, clients: int, pause: float) -> None:
+    def __init__(self, grid: Grid, clients: int, wait: Callable[[], None]) -> None:
         self._grid = grid
         self._clients = clients
-        self._pause = pause
+        self._wait = wait
         self._node_of: dict[int, int] = {}
         self._asked: set[int] = set()
 
@@ -44,7 +44,7 @@ class Nodes:
             if not told and waited >= SECONDS_OF_SILENCE:
                 log.warning("waiting for nodes: %d of %d are connected", len(found), len(clients))
                 told = True
-            time.sleep(max(self._pause, 0.5))
+            self._wait()
 
     def _connected(self, clients: Sequence[int]) -> dict[int, int]:
         online = set(self._grid.get_node_ids())
@@ -55,10 +55,14 @@ class Nodes:
         return {client: self._node_of[client] for client in clients if client in self._node_of}
 
     def _ask(self, nodes: Sequence[int]) -> None:
-        self._asked |= set(nodes)
+        """A node that gives no answer is asked again when its client is wanted again."""
         questions = {node: Message(RecordDict(), node, "query.identity", ttl=SECONDS_TO_ANSWER) for node in nodes}
-        for node, reply in receive(self._grid, questions, SECONDS_TO_ANSWER, self._pause):
-            client = None if reply.has_error() else dict(reply.content.metric_records.get(METRICS, {})).get("client")
+        for node, reply in receive(self._grid, questions, SECONDS_TO_ANSWER, self._wait):
+            if reply.has_error():
+                log.warning("node %d did not say which client it is: %s", node, reply.error.reason)
+                continue
+            self._asked.add(node)
+            client = dict(reply.content.metric_records.get(METRICS, {})).get("client")
             if not isinstance(client, int) or not 0 <= client < self._clients:
                 log.warning("node %d is left out: its partition-id must be 0 to %d", node, self._clients - 1)
             elif client in self._node_of:
@@ -67,8 +71,13 @@ class Nodes:
                 self._node_of[client] = node
 
 
-def receive(grid: Grid, messages: Mapping[int, Message], timeout: float, pause: float) -> Iterator[tuple[int, Message]]:
-    """Sends messages; gives the key of each with its reply, as they come, until all are there or the time is over."""
+def receive(
+    grid: Grid, messages: Mapping[int, Message], timeout: float, wait: Callable[[], None]
+) -> Iterator[tuple[int, Message]]:
+    """Sends messages; gives the key of each with its reply, as they come, until all are there or the time is over.
+
+    `wait` is called between two looks for replies.
+    """
     identifiers = list(grid.push_messages(list(messages.values())))
     if len(identifiers) != len(messages):
         raise RunError("Flower did not take the messages of this round; its log says why")
@@ -80,4 +89,4 @@ def receive(grid: Grid, messages: Mapping[int, Message], timeout: float, pause: 
                 yield waiting.pop(reply.metadata.reply_to_message_id), reply
         if not waiting or time.monotonic() >= end:
             return
-        time.sleep(pause)
+        wait()

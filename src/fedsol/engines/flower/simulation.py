@@ -2,8 +2,10 @@
 
 import logging
 import os
+import socket
 import threading
-from queue import Queue
+import time
+from queue import Empty, Queue
 from typing import Any
 
 from flwr.app import Context
@@ -12,7 +14,7 @@ from flwr.simulation import run_simulation
 
 from fedsol.engines.flower.client import make_client_app
 from fedsol.engines.flower.grid import GridEngine
-from fedsol.errors import RunError
+from fedsol.errors import InputError, RunError
 from fedsol.federation import Federation
 from fedsol.settings import EngineSettings
 
@@ -24,55 +26,85 @@ QUIET = {
 }
 """Nothing is told to anyone about a simulation, unless the user's own environment says otherwise."""
 
+PAUSE = 0.05
+"""Seconds between two looks for replies."""
+
+SECONDS_TO_END = 30.0
+"""How long Flower and Ray may take to clean up."""
+
 
 class SimulationEngine(GridEngine):
     """Starts Flower's simulation when the first round does, in a thread that lends this one its grid."""
 
     def __init__(self, federation: Federation) -> None:
         super().__init__(federation, None, None)
+        check_cluster(federation.experiment.engine.address)
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
 
     def connect(self) -> Grid:
         if self._grid is None:
             self._grid = self._start()
         return self._grid
 
+    def wait(self) -> None:
+        time.sleep(PAUSE)
+        self._raise_if_over()
+
     def close(self) -> None:
         self._over.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(SECONDS_TO_END)
 
     def _start(self) -> Grid:
-        first: Queue[Grid | BaseException] = Queue()
+        lent: Queue[Grid] = Queue()
         server = ServerApp()
 
         @server.main()
         def main(grid: Grid, _: Context) -> None:
-            first.put(grid)
+            lent.put(grid)
             self._over.wait()
-
-        def simulate() -> None:
-            try:
-                run_simulation(
-                    server,
-                    make_client_app(self._federation.experiment),
-                    num_supernodes=self._federation.clients,
-                    backend_config=backend(self._federation.experiment.engine),
-                )
-                first.put(RuntimeError("it ended"))
-            except BaseException as error:
-                first.put(error)
 
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
         logging.getLogger("flwr").setLevel(logging.ERROR)
-        self._thread = threading.Thread(target=simulate, name="flower-simulation", daemon=True)
+        self._thread = threading.Thread(target=self._simulate, args=(server,), name="flower-simulation", daemon=True)
         self._thread.start()
-        grid = first.get()
-        if isinstance(grid, BaseException):
-            raise RunError(f"Flower's simulation did not start: {grid.__cause__ or grid}") from grid
-        return grid
+        while True:
+            try:
+                return lent.get(timeout=PAUSE)
+            except Empty:
+                self._raise_if_over()
+
+    def _simulate(self, server: ServerApp) -> None:
+        experiment = self._federation.experiment
+        try:
+            run_simulation(
+                server,
+                make_client_app(experiment),
+                num_supernodes=self._federation.clients,
+                backend_config=backend(experiment.engine),
+            )
+        except Exception as error:  # it is raised in the thread that waits for it
+            self._failure = error
+
+    def _raise_if_over(self) -> None:
+        """Replies of a simulation that has failed would be waited for in vain."""
+        if self._thread is not None and not self._thread.is_alive():
+            cause = self._failure.__cause__ if self._failure else None
+            raise RunError(f"Flower's simulation failed: {cause or self._failure}") from self._failure
+
+
+def check_cluster(address: str | None) -> None:
+    """Raises `InputError` unless a cluster listens there; Ray itself would try for many minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon:  # none, or `auto`: Ray's own search for a cluster on this machine
+        return
+    try:
+        socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise InputError(f"engine.address: no Ray cluster answers at {address!r} ({error})") from error
 
 
 def backend(settings: EngineSettings) -> dict[str, Any]:

@@ -1,0 +1,97 @@
+"""Keeps the small files of finished runs: `python -m fedsol.paper.collect runs/paper -o results`.
+
+A run directory becomes `results/<group>/<cell>/` with experiment.toml, metrics.jsonl, summary.json and
+environment.json. Where the data lay and the folder of the run are left out, as no result depends on them.
+"""
+
+import argparse
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsol.errors import InputError
+from fedsol.experiment import Experiment
+from fedsol.files import write_atomically
+from fedsol.paper.store import read_run
+
+COPIED = ("metrics.jsonl", "summary.json")
+
+
+def collect(source: Path, results: Path, commit: str | None, say: Callable[[str], None]) -> int:
+    """Copies every finished run and measured table below `source`; `commit` is for runs that do not say theirs."""
+    if not source.is_dir():
+        raise InputError(f"{source}: there is no such folder")
+    copied = 0
+    for file in sorted(source.rglob("experiment.toml")):
+        run = read_run(file.parent)
+        name = file.parent.relative_to(source)
+        if len(run.rows) != run.experiment.rounds or not (file.parent / "summary.json").is_file():
+            say(f"{name}: {len(run.rows)} of {run.experiment.rounds} rounds, left out")
+            continue
+        _copy(file.parent, results / name, run.experiment, commit)
+        copied += 1
+    for file in sorted(source.glob("*.json")):
+        if is_measured(json.loads(file.read_text(encoding="utf-8"))):
+            (results / "tables").mkdir(parents=True, exist_ok=True)
+            write_atomically(results / "tables" / file.name, file.read_bytes())
+            copied += 1
+    return copied
+
+
+def is_measured(content: Any) -> bool:
+    """Whether this is a table of `fedsol reproduce` whose numbers come from no training run."""
+    if not isinstance(content, dict) or "recipe" not in content:
+        return False
+    return any(cell["ours"] and not cell["runs"] for cell in content["cells"])
+
+
+def _copy(source: Path, target: Path, experiment: Experiment, commit: str | None) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        write_atomically(target / name, (source / name).read_bytes())
+    write_atomically(target / "experiment.toml", experiment.override({"data.root": "data"}).to_toml())
+    environment = json.loads((source / "environment.json").read_text(encoding="utf-8"))
+    environment["command"] = plain_command(environment["command"])
+    if commit and "commit" not in environment:
+        environment["commit"] = commit
+    write_atomically(target / "environment.json", json.dumps(environment, indent=2) + "\n")
+
+
+def plain_command(command: str) -> str:
+    """The command as anybody would give it: `fedsol run …` without where the data lay and the results went."""
+    words = shlex.split(command)
+    kept: list[str] = ["fedsol"]
+    index = 1
+    while index < len(words):
+        option, value = words[index], words[index + 1] if index + 1 < len(words) else ""
+        if option in ("--out", "-o", "--data-root") or (option == "--set" and re.match(r"data\.root\s*=", value)):
+            index += 2
+            continue
+        if option != "--resume":
+            kept.append(option)
+        index += 1
+    return shlex.join(kept)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m fedsol.paper.collect", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("sources", nargs="+", type=Path, help="folders with runs")
+    parser.add_argument("-o", "--out", type=Path, default=Path("results"))
+    parser.add_argument("--commit", help="of fedsol, for runs whose environment.json does not say it")
+    options = parser.parse_args(arguments)
+    try:
+        copied = sum(collect(source, options.out, options.commit, print) for source in options.sources)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{copied} runs and tables are in {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The paper's figures that are drawn from training runs. They carry no printed numbers to compare with."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsol.experiment import Experiment
+from fedsol.paper.numbers import Key
+from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
+from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
+from fedsol.paper.tables import CIFAR, LDA, facts_of
+
+FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "sampling ratio": ("server.fraction", (0.02, 0.05, 0.1, 0.2, 0.5)),
+    "local epochs": ("client.epochs", (1, 3, 5, 10)),
+    "learning rate": ("client.lr", (0.001, 0.01, 0.03, 0.1)),
+}
+"""The paper names the factors, not the values (but for a ratio of 0.02): these are our choice."""
+
+RHOS = (0.1, 0.5, 1.0, 1.5, 2.0)
+
+
+def curve_cells() -> list[Cell]:
+    """Learning curves: the six datasets with LDA (alpha = 0.1) and the methods of the main table."""
+    names = [name for name in METHODS if name not in ("FedDyn", "MOON")]
+    datasets = [name for name in DATASETS if name not in ("CIFAR-100", "ImageNet-100")]
+    return [
+        _cell("", method, dataset, experiment(DATASETS[dataset], LDA, METHODS[method]), method=method.lower())
+        for dataset in datasets
+        for method in names
+    ]
+
+
+def factor_cells(*methods: str) -> list[Cell]:
+    """CIFAR-10 (alpha = 0.1) by sampling ratio, local epochs, learning rate and rho."""
+    cells = []
+    for method in methods:
+        for factor, (key, values) in FACTORS.items():
+            for value in values:
+                run = experiment(CIFAR, LDA, METHODS[method], changes={key: value})
+                cells.append(
+                    _cell(factor, method, f"{value:g}", run, method=method.lower(), factor=factor, value=f"{value:g}")
+                )
+        for value in RHOS if method != "FedAvg" else ():
+            run = experiment(CIFAR, LDA, {**METHODS[method], "rho": value})
+            cells.append(
+                _cell("rho", method, f"{value:g}", run, method=method.lower(), factor="rho", value=f"{value:g}")
+            )
+    return cells
+
+
+def strength_cells() -> list[Cell]:
+    """Fixed against adaptive strength by rho."""
+    return [
+        _cell("", strength, f"rho = {rho:g}", experiment(CIFAR, LDA, fedsol(rho=rho, strength=strength)), **facts)
+        for strength in ("fixed", "adaptive")
+        for rho in RHOS
+        for facts in ({"strength": strength, "rho": f"{rho:g}"},)
+    ]
+
+
+def _cell(block: str, row: str, column: str, run: Experiment, **facts: str) -> Cell:
+    return Cell((block, row, column), {**facts_of(run), **facts}, run)
+
+
+def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folder: Path) -> list[Path]:
+    """One picture for each dataset that has runs."""
+    written = []
+    for dataset in dict.fromkeys(cell.key[2] for cell in cells if cell.key in ours):
+        runs = {cell.key[1]: ours[cell.key].runs for cell in cells if cell.key[2] == dataset and cell.key in ours}
+        path = folder / f"learning-curves-{DATASETS[dataset]}.png"
+        written.append(draw_runs(runs, path, f"{dataset}, LDA {LDA}"))
+    return written
+
+
+def draw_runs(runs: Mapping[str, Sequence[FinishedRun]], path: Path, title: str) -> Path:
+    """Learning curves by label, a run per seed; seeds are cut to the shortest."""
+    from fedsol.report.curves import Curve, draw_curves
+
+    curves = []
+    for label, seeds in runs.items():
+        shortest = min((run.rows for run in seeds), key=len)
+        values: list[list[Any]] = [[row["test_accuracy"] for row in run.rows[: len(shortest)]] for run in seeds]
+        curves.append(Curve(label, [row["round"] for row in shortest], values))
+    return draw_curves(curves, path, title=title)
+
+
+def figure_recipes() -> list[Recipe]:
+    """The figures, in the order of the paper."""
+    own = "The paper's figure has no printed numbers and names no values but the ratio 0.02: the grid is our choice."
+    return [
+        Recipe(
+            "learning-factors",
+            "figure",
+            "Sampling ratio, local epochs, learning rate and rho (CIFAR-10, LDA alpha = 0.1)",
+            "fig:ablation",
+            lambda: factor_cells("FedAvg", "FedSOL"),
+            notes=[own],
+        ),
+        Recipe(
+            "adaptive-strength",
+            "figure",
+            "Fixed and adaptive strength by rho (CIFAR-10, LDA alpha = 0.1)",
+            "fig:adaptive_strength",
+            strength_cells,
+            notes=["Head perturbation. The paper's figure has no printed numbers; the values of rho are our choice."],
+        ),
+        Recipe(
+            "learning-curves",
+            "figure",
+            "Learning curves of all methods (LDA alpha = 0.1)",
+            "fig:learning_curve",
+            curve_cells,
+            draw=draw_learning_curves,
+        ),
+        Recipe(
+            "learning-factors-sam",
+            "figure",
+            "The same factors for FedSAM and FedASAM (CIFAR-10, LDA alpha = 0.1)",
+            "fig:ablation_R",
+            lambda: factor_cells("FedSAM", "FedASAM"),
+            notes=[own],
+        ),
+    ]

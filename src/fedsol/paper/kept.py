@@ -1,0 +1,96 @@
+"""What `results/` holds: runs by group and cell, and how they fit the cells of the paper's tables."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsol.paper.numbers import Key
+from fedsol.paper.recipe import Cell, FinishedRun, Ours
+from fedsol.paper.results import ours_of
+from fedsol.paper.store import fingerprint, read_run
+
+LAST = 10
+"""Rounds at the end of a run whose mean says more than the last one alone."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run with where it came from; `group` and `cell` are its folders (seeds of a cell stand beside each other)."""
+
+    group: str
+    cell: str
+    run: FinishedRun
+    environment: Mapping[str, Any]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Test accuracy of every evaluated round."""
+        return [row["test_accuracy"] for row in self.run.rows if row["test_accuracy"] is not None]
+
+    @property
+    def means(self) -> list[float]:
+        """For every evaluated round the mean of the last ten (fewer at the beginning)."""
+        values = self.accuracies
+        return [statistics.fmean(values[max(0, end - LAST) : end]) for end in range(1, len(values) + 1)]
+
+    def reached(self, accuracy: float) -> int | None:
+        """The first round at which the mean of ten is as high."""
+        rounds = [row["round"] for row in self.run.rows if row["test_accuracy"] is not None]
+        later = zip(rounds[LAST - 1 :], self.means[LAST - 1 :], strict=True)
+        return next((number for number, mean in later if mean >= accuracy), None)
+
+
+def read_kept(results: Path) -> list[Kept]:
+    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name."""
+    kept = []
+    files = [*results.glob("*/*/experiment.toml"), *results.glob("*/*/seed-*/experiment.toml")]
+    for file in sorted(files):
+        group, cell, *_ = file.parent.relative_to(results).parts
+        environment = json.loads((file.parent / "environment.json").read_text(encoding="utf-8"))
+        kept.append(Kept(group, cell, read_run(file.parent), environment))
+    return kept
+
+
+class Index:
+    """Runs by what they have in common with the paper's: all but seed, rounds and the part of the data."""
+
+    def __init__(self, kept: Sequence[Kept]) -> None:
+        self._kept: dict[str, list[Kept]] = {}
+        for item in kept:
+            plain = item.run.experiment.override({"seed": 0, "rounds": 1, "data.part": 1.0})
+            self._kept.setdefault(fingerprint(plain), []).append(item)
+
+    def of(self, cell: Cell) -> list[Kept]:
+        """The runs of a cell. Where it was run in several ways, that with most data and then most rounds counts."""
+        if cell.experiment is None:
+            return []
+        items = self._kept.get(fingerprint(cell.experiment.override({"seed": 0, "rounds": 1})), [])
+        most = max((_size(item) for item in items), default=None)
+        return [item for item in items if _size(item) == most]
+
+    def ours(self, cells: Sequence[Cell]) -> dict[Key, Ours]:
+        """Our numbers for the cells of a recipe."""
+        found = {cell.key: ours_of(cell, [item.run for item in self.of(cell)]) for cell in cells}
+        return {key: ours for key, ours in found.items() if ours is not None}
+
+
+def _size(item: Kept) -> tuple[float, int]:
+    return item.run.experiment.data.part, len(item.run.rows)
+
+
+def read_measured(results: Path) -> dict[str, dict[Key, Ours]]:
+    """The tables that were measured and not trained, by recipe."""
+    tables = {}
+    for file in sorted((results / "tables").glob("*.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        tables[content["recipe"]] = {
+            (cell["block"], cell["row"], cell["column"]): Ours(
+                cell["ours"]["mean"], cell["ours"]["std"], tuple(cell["differs"])
+            )
+            for cell in content["cells"]
+            if cell["ours"]
+        }
+    return tables

@@ -1,0 +1,197 @@
+"""Writes docs/results.md from `results/`: `python -m fedsol.paper.page results docs/results.md`.
+
+The same files give the same page, byte for byte. The discussion is `results/discussion.md`, written by hand.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fedsol.files import write_atomically
+from fedsol.paper.figures import draw_runs
+from fedsol.paper.kept import LAST, Index, Kept, read_kept, read_measured
+from fedsol.paper.numbers import Key, Number
+from fedsol.paper.printing import as_markdown
+from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
+from fedsol.paper.registry import recipes
+from fedsol.paper.setting import DATASETS
+
+INTRODUCTION = """# Results
+
+Real runs of fedsol beside the paper's published numbers. This page is made from the files in
+[results](../results) by `make results`; a test checks that it is current. Every run is listed [below](#every-run) with
+its command, seed and commit.
+"""
+
+CURVES = f"""## Learning curves
+
+Test accuracy in %. Single rounds jump, so runs are compared by the mean of the last {LAST} rounds: "gain over FedAvg"
+is the difference of these means, "as FedAvg in round" the first round in which a run's mean of {LAST} is as high as
+FedAvg's last one ("–": never). The paper's numbers are those after all its rounds.
+"""
+
+PICTURES = Path("images") / "results"
+
+
+def render(results: Path) -> str:
+    """The whole page."""
+    kept = read_kept(results)
+    parts = [INTRODUCTION]
+    discussion = results / "discussion.md"
+    if discussion.is_file():
+        parts.append(discussion.read_text(encoding="utf-8"))
+    index = Index(kept)
+    filled = [(recipe, recipe.cells()) for recipe in recipes().values()]
+    tables = _tables(filled, read_measured(results), index)
+    parts += ["## Tables of the paper\n", *tables] if tables else []
+    paper = _paper_numbers([cell for _, cells in filled for cell in cells], index)
+    parts += [CURVES, *(_group(name, runs, paper) for name, runs in _groups(kept).items())]
+    parts.append(_every_run(kept))
+    return "\n".join(parts)
+
+
+def draw(results: Path, folder: Path) -> list[Path]:
+    """The learning curves of every group, as the page shows them."""
+    return [
+        draw_runs(_smoothed(runs), folder / f"{name}.png", f"{_title(runs)}: mean of {LAST} rounds")
+        for name, runs in _groups(read_kept(results)).items()
+    ]
+
+
+def _groups(kept: Sequence[Kept]) -> dict[str, list[Kept]]:
+    groups: dict[str, list[Kept]] = {}
+    for item in kept:
+        groups.setdefault(item.group, []).append(item)
+    return groups
+
+
+def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
+    """The runs of a group by cell, the best first."""
+    cells: dict[str, list[Kept]] = {}
+    for item in runs:
+        cells.setdefault(item.cell, []).append(item)
+    return dict(sorted(cells.items(), key=lambda pair: (-_mean([item.means[-1] for item in pair[1]]), pair[0])))
+
+
+def _tables(
+    filled: Sequence[tuple[Recipe, list[Cell]]], measured: Mapping[str, Mapping[Key, Ours]], index: Index
+) -> list[str]:
+    """Every table that has a number of ours, cut to the rows and columns that do."""
+    parts = []
+    for recipe, cells in filled:
+        trained = index.ours(cells)
+        ours = {**measured.get(recipe.name, {}), **trained}
+        different = {tuple(run.path for run in found.runs) for found in trained.values()}
+        has_numbers = any(cell.paper for cell in cells if cell.key in ours)
+        # A table that shares nothing but FedAvg with the runs says nothing.
+        if has_numbers and (len(different) > 1 or recipe.name in measured):
+            parts.append(as_markdown(recipe, cells, ours, "###", only_filled=True))
+    return parts
+
+
+def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[tuple[str, str], Number]:
+    """The paper's number after all its rounds, by group and cell; the first table that has one counts."""
+    found: dict[tuple[str, str], Number] = {}
+    for cell in cells:
+        if cell.paper is not None:
+            for item in index.of(cell):
+                found.setdefault((item.group, item.cell), cell.paper)
+    return found
+
+
+def _group(name: str, runs: Sequence[Kept], paper: Mapping[tuple[str, str], Number]) -> str:
+    """A picture and a table of all runs on the same data."""
+    cells = _cells(runs)
+    base = next((cell for cell, items in cells.items() if items[0].run.experiment.algorithm["name"] == "fedavg"), None)
+    ours = {cell: _mean([item.means[-1] for item in items]) for cell, items in cells.items()}
+    theirs = {cell: paper[name, cell] for cell in cells if (name, cell) in paper}
+    titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
+    titles += ["gain over FedAvg", "paper, all rounds", "paper's gain"]
+    lines = [f"| {' | '.join(titles)} |", "|---|---|" + "---:|" * (len(titles) - 2)]
+    for cell, items in cells.items():
+        values = [
+            cell,
+            ", ".join(str(item.run.experiment.seed) for item in items),
+            " to ".join(map(str, sorted({len(item.run.rows) for item in items}))),
+            _percent(item.accuracies[-1] for item in items),
+            _percent(item.means[-1] for item in items),
+            _percent(max(item.accuracies) for item in items),
+            str(theirs.get(cell, "")),
+        ]
+        compared = ["", "", ""]
+        if base is not None and cell != base:
+            reached = [item.reached(ours[base]) for item in items]
+            compared[0] = ", ".join("–" if found is None else str(found) for found in reached)
+            compared[1] = f"{100 * (ours[cell] - ours[base]):+.2f}"
+            if cell in theirs and base in theirs:
+                compared[2] = f"{theirs[cell].mean - theirs[base].mean:+.2f}"
+        lines.append(f"| {' | '.join([*values[:-1], *compared[:2], values[-1], compared[2]])} |")
+    picture = f"![Learning curves: {_title(runs)}]({(PICTURES / name).as_posix()}.png)"
+    return f"### {_title(runs)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
+
+
+def _title(runs: Sequence[Kept]) -> str:
+    """`CIFAR-10, LDA alpha = 0.1, cnn`."""
+    experiment = runs[0].run.experiment
+    names = {name: title for title, name in DATASETS.items()}
+    partition = experiment.data.partition
+    level = f"sharding s = {partition.shards}" if partition.kind == "sharding" else f"LDA alpha = {partition.alpha:g}"
+    part = f", {100 * experiment.data.part:g} % of the data" if experiment.data.part < 1 else ""
+    return f"{names.get(experiment.data.name, experiment.data.name)}, {level}, {experiment.model.name}{part}"
+
+
+def _smoothed(runs: Sequence[Kept]) -> Mapping[str, list[FinishedRun]]:
+    """Every accuracy replaced by the mean of the last ten rounds: single rounds jump too much."""
+    return {cell: [_smooth(item) for item in items] for cell, items in _cells(runs).items()}
+
+
+def _smooth(item: Kept) -> FinishedRun:
+    tested = [row for row in item.run.rows if row["test_accuracy"] is not None]
+    rows = [{**row, "test_accuracy": mean} for row, mean in zip(tested, item.means, strict=True)]
+    return FinishedRun(item.run.path, item.run.experiment, rows)
+
+
+def _every_run(kept: Sequence[Kept]) -> str:
+    """Command, seed, commit and machine time of every run."""
+    lines = [
+        "## Every run\n",
+        "Each has experiment.toml, metrics.jsonl, summary.json and environment.json in `results/<run>`. The commands "
+        "name neither the folder of the data (`--set data.root=…`) nor that of the run (`--out`).\n",
+        "| run | command | seed | commit | rounds | machine time |",
+        "|---|---|---:|---|---:|---:|",
+    ]
+    for item in kept:
+        name = f"{item.group}/{item.cell}"
+        seconds = round(sum(row["seconds"] for row in item.run.rows))
+        commit = str(item.environment.get("commit", "not recorded"))[:12]
+        lines.append(
+            f"| {name} | `{item.environment['command']}` | {item.run.experiment.seed} | {commit} "
+            f"| {len(item.run.rows)} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
+        )
+    machines = {
+        f"{item.environment['cores']} cores, Python {item.environment['python']}, "
+        f"torch {item.environment['packages']['torch']}"
+        for item in kept
+    }
+    total = sum(row["seconds"] for item in kept for row in item.run.rows) / 3600
+    lines.append(f"\nMade on: {'; '.join(sorted(machines))}. Machine time in all: {total:.1f} hours.\n")
+    return "\n".join(lines)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _percent(values: Iterable[float]) -> str:
+    return f"{100 * _mean(list(values)):.2f}"
+
+
+def main() -> None:
+    """`python -m fedsol.paper.page RESULTS PAGE`."""
+    results, page = Path(sys.argv[1]), Path(sys.argv[2])
+    draw(results, page.parent / PICTURES)
+    write_atomically(page, render(results))
+
+
+if __name__ == "__main__":
+    main()

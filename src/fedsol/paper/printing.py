@@ -1,0 +1,171 @@
+"""A filled table as people read it: the paper's number, ours and the difference side by side."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fedsol.paper.numbers import Key
+from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.results import is_partial
+
+MARKDOWN_COLUMNS = 3
+WITHOUT_END = 10_000
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A piece of a table that fits on a page: some columns of a block, each with three numbers per row."""
+
+    title: str
+    columns: list[str]
+    rows: dict[str, list[tuple[str, str, str]]]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A table ready to be shown; `remarks` explain the marks at our numbers.
+
+    `compared` is whether the paper has numbers for it: a figure has none.
+    """
+
+    headline: str
+    sheets: list[Sheet]
+    remarks: list[str]
+    compared: bool
+
+    def texts(self, three: tuple[str, str, str]) -> Sequence[str]:
+        """What is shown of a cell."""
+        return three if self.compared else three[1:2]
+
+
+def lay_out(
+    recipe: Recipe,
+    cells: Sequence[Cell],
+    ours: Mapping[Key, Ours],
+    columns: int,
+    only_filled: bool = False,
+    chosen: Collection[Key] | None = None,
+) -> Printed:
+    """The table with at most so many of the paper's columns beside each other.
+
+    With `only_filled` rows and columns without a number of ours are left out; with `chosen` columns that have neither
+    one of these cells nor a number of ours.
+    """
+    marks: dict[tuple[str, ...], str] = {}
+    by_key = {cell.key: cell for cell in cells}
+    sheets = []
+    for block in dict.fromkeys(key[0] for key in by_key):
+        keys = [key for key in by_key if key[0] == block]
+        shown = [key for key in keys if key in ours] if only_filled else keys
+        wanted = {key[2] for key in shown if chosen is None or key in chosen or key in ours}
+        names = [column for column in dict.fromkeys(key[2] for key in keys) if column in wanted]
+        rows = [row for row in dict.fromkeys(key[1] for key in keys) if _has_row(row, shown, by_key, ours)]
+        for start in range(0, len(names), columns):
+            part = names[start : start + columns]
+            lines = {
+                row: [
+                    _numbers(recipe, by_key.get((block, row, name)), ours.get((block, row, name)), marks)
+                    for name in part
+                ]
+                for row in rows
+            }
+            sheets.append(Sheet(block, part, lines))
+    remarks = [f"[{mark}] differs from the paper: {'; '.join(differs)}" for differs, mark in marks.items()]
+    missing = sum(not cell.extra and cell.key not in ours for cell in cells)
+    if missing and not only_filled:
+        remarks.append(f"{missing} of the paper's {sum(not cell.extra for cell in cells)} cells are not run (blank)")
+    partial = " (PARTIAL)" if is_partial(cells, ours) else ""
+    return Printed(
+        f"{recipe.name}{partial}: {recipe.title}", sheets, [*remarks, *recipe.notes], any(cell.paper for cell in cells)
+    )
+
+
+def _has_row(row: str, shown: Sequence[Key], by_key: Mapping[Key, Cell], ours: Mapping[Key, Ours]) -> bool:
+    """Extra rows appear with their first number."""
+    return any(key[1] == row and (not by_key[key].extra or key in ours) for key in shown)
+
+
+def _numbers(
+    recipe: Recipe, cell: Cell | None, found: Ours | None, marks: dict[tuple[str, ...], str]
+) -> tuple[str, str, str]:
+    paper = cell.paper if cell else None
+    printed = paper.shown(recipe.digits) if paper else ""
+    if found is None:
+        return printed, "", ""
+    mine = f"{found.mean:.{recipe.digits}f}" + (f" ± {found.std:.{recipe.digits}f}" if found.std is not None else "")
+    if found.differs:
+        mark = marks.setdefault(found.differs, _letter(len(marks)))
+        mine += f" [{mark}]"
+    return printed, mine, f"{found.mean - paper.mean:+.{recipe.digits}f}" if paper else ""
+
+
+def _letter(number: int) -> str:
+    return chr(ord("a") + number % 26) * (1 + number // 26)
+
+
+def show(
+    console: Console,
+    recipe: Recipe,
+    cells: Sequence[Cell],
+    ours: Mapping[Key, Ours],
+    chosen: Collection[Key] | None = None,
+) -> None:
+    """Prints a table to the terminal, in as many pieces as its width needs; only columns with a chosen cell."""
+    printed = lay_out(recipe, cells, ours, WITHOUT_END, chosen=chosen)
+    room, needed = console.width - _row_width(printed.sheets), _column_width(printed.sheets)
+    printed = lay_out(recipe, cells, ours, max(1, room // needed), chosen=chosen)
+    console.print(escape(printed.headline), style="bold", highlight=False)
+    unit = f" [{recipe.unit}]" if recipe.unit else ""
+    for sheet in printed.sheets:
+        table = Table(title=escape(sheet.title) or None, title_justify="left")
+        table.add_column(escape(unit.strip()), overflow="fold")
+        for column in sheet.columns:
+            headings = (f"{column}\npaper", "\nours", "\ndiff.") if printed.compared else (column,)
+            for heading in headings:
+                table.add_column(escape(heading), justify="right", no_wrap=True)
+        for row, numbers in sheet.rows.items():
+            table.add_row(escape(row), *(escape(text) for three in numbers for text in printed.texts(three)))
+        console.print(table)
+    for remark in printed.remarks:
+        console.print(escape(remark), highlight=False, soft_wrap=True)
+
+
+def _row_width(sheets: Sequence[Sheet]) -> int:
+    """Of the row names, with the frame."""
+    return max((len(row) for sheet in sheets for row in sheet.rows), default=0) + 5
+
+
+def _column_width(sheets: Sequence[Sheet]) -> int:
+    """Of the widest column: its three numbers with the frames between them, or its name above the first."""
+    most = 1
+    for sheet in sheets:
+        for index, name in enumerate(sheet.columns):
+            threes = [numbers[index] for numbers in sheet.rows.values()]
+            paper, mine, difference = (max(len(three[place]) for three in threes) for place in range(3))
+            most = max(most, max(paper, len(name)) + max(mine, 4) + max(difference, 5) + 9)
+    return most
+
+
+def as_markdown(
+    recipe: Recipe, cells: Sequence[Cell], ours: Mapping[Key, Ours], heading: str = "#", only_filled: bool = False
+) -> str:
+    """The table as Markdown, with its remarks below."""
+    printed = lay_out(recipe, cells, ours, MARKDOWN_COLUMNS, only_filled)
+    parts = [f"{heading} {printed.headline}\n"]
+    for sheet in printed.sheets:
+        first = f"{sheet.title} [{recipe.unit}]" if sheet.title else f"[{recipe.unit}]" if recipe.unit else ""
+        parts_of = [": paper", ": ours", ": difference"] if printed.compared else [""]
+        titles = [first, *(column + part for column in sheet.columns for part in parts_of)]
+        lines = [_line(titles), "|---|" + "---:|" * (len(titles) - 1)]
+        for row, numbers in sheet.rows.items():
+            lines.append(_line([row, *(text for three in numbers for text in printed.texts(three))]))
+        parts.append("\n".join(lines) + "\n")
+    parts.append("".join(f"- {remark}\n" for remark in printed.remarks))
+    return "\n".join(part for part in parts if part)
+
+
+def _line(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

@@ -1,0 +1,84 @@
+"""Recipe and Cell: a table or figure of the paper as the grid of experiments behind it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fedsol.experiment import Experiment
+from fedsol.paper.numbers import Key, Number
+from fedsol.runs import Row
+from fedsol.training import Callback
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: the experiment that fills it, and the paper's number.
+
+    `facts` is what `--only` selects by. An `extra` cell is not the paper's own (another reading of a method): it is run
+    only when it is asked for. A cell without an experiment is measured or looked up, not trained.
+    """
+
+    key: Key
+    facts: Mapping[str, str]
+    experiment: Experiment | None = None
+    paper: Number | None = None
+    extra: bool = False
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run as its directory tells it."""
+
+    path: Path
+    experiment: Experiment
+    rows: list[Row]
+
+    @property
+    def accuracy(self) -> float | None:
+        """Test accuracy of the last evaluated round."""
+        return next((row["test_accuracy"] for row in reversed(self.rows) if row["test_accuracy"] is not None), None)
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What we have for a cell, in the unit of the table; `differs` says in what it is not the paper's setting."""
+
+    mean: float
+    std: float | None = None
+    differs: tuple[str, ...] = ()
+    runs: tuple[FinishedRun, ...] = ()
+
+
+Measure = Callable[[Sequence[Cell]], Mapping[Key, Ours]]
+"""Fills cells that are not trained: computes or measures their numbers here and now."""
+Evaluate = Callable[[Cell, Sequence[FinishedRun]], Ours | None]
+"""Makes a cell's number from its finished runs; what takes long is kept in their directories."""
+Watch = Callable[[Experiment, Path], Sequence[Callback]]
+"""Callbacks that measure something during a run, whose directory they are told."""
+Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Path], Sequence[Path]]
+"""Draws a figure of the cells that are there into a folder; returns the files."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A table or figure of the paper.
+
+    Its cells are trained (`Cell.experiment`), or filled by `measure`. What a run is worth is its last test accuracy,
+    or what `evaluate` says (of chosen cells only, as it may take long). `draw` makes the pictures of a figure. With
+    `watch` something is measured while training, so that its runs are its own, in a folder of the recipe's name.
+    """
+
+    name: str
+    kind: Literal["table", "figure"]
+    title: str
+    label: str
+    """The paper's LaTeX label."""
+    cells: Callable[[], list[Cell]]
+    unit: str = "%"
+    digits: int = 2
+    notes: Sequence[str] = ()
+    measure: Measure | None = None
+    evaluate: Evaluate | None = None
+    draw: Draw | None = None
+    watch: Watch | None = None

@@ -1,0 +1,212 @@
+"""`fedsol reproduce`: runs the cells of a recipe, resumably, and shows the table."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedsol.errors import InputError, RunError
+from fedsol.experiment import Experiment, parse_override
+from fedsol.files import write_atomically
+from fedsol.paper.needs import check_data
+from fedsol.paper.numbers import Key
+from fedsol.paper.printing import as_markdown, show
+from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.registry import find_recipe, recipes
+from fedsol.paper.results import as_rows, ours_of
+from fedsol.paper.selection import select
+from fedsol.paper.setting import SEEDS
+from fedsol.paper.store import Store, check_folder, fingerprint
+from fedsol.runs import RunDirectory
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person asked for, beyond the recipe's name."""
+
+    out: Path
+    data_root: Path = Path("data")
+    seeds: Sequence[int] = SEEDS
+    rounds: int | None = None
+    part: float | None = None
+    only: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    estimate: bool = False
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a cell."""
+
+    cell: Cell
+    paper: Experiment
+    experiment: Experiment
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return ", ".join([part for part in self.cell.key if part] + [f"seed {self.experiment.seed}"])
+
+
+def list_recipes(console: Console) -> None:
+    """`fedsol reproduce list`."""
+    table = Table(title="recipes", title_justify="left")
+    for column in ("name", "kind", "what", "cells", "data"):
+        table.add_column(column, overflow="fold")
+    for recipe in recipes().values():
+        cells = [cell for cell in recipe.cells() if not cell.extra]
+        data = dict.fromkeys(cell.facts["dataset"] for cell in cells if cell.experiment)
+        table.add_row(recipe.name, recipe.kind, recipe.title, str(len(cells)), ", ".join(data) or "none")
+    console.print(table)
+    console.print("A cell is run with 3 seeds. fedsol reproduce NAME --estimate says how long it takes here.")
+
+
+def reproduce(name: str, options: Options, console: Console) -> None:
+    """Runs what is not there yet of the chosen cells, one after the other, and shows the whole table."""
+    recipe = find_recipe(name)
+    cells = recipe.cells()
+    chosen = select(cells, options.only)
+    if not chosen:
+        raise InputError(f"--only: {','.join(options.only)} leaves no cell of {name}")
+    check_folder(options.out)
+    plan = planned(chosen, options)
+    reproduction = Reproduction(recipe, cells, chosen, options, console)
+    distinct = {fingerprint(run.experiment): run for run in reversed(plan)}  # the first of the cells that share it
+    todo = [run for run in reversed(distinct.values()) if reproduction.store.finished(run.experiment) is None]
+    if options.estimate:
+        _estimate(todo, len(distinct), console)
+        return
+    check_data([run.experiment.data.name for run in todo], options.data_root)
+    if recipe.measure:
+        reproduction.measured = dict(recipe.measure([cell for cell in chosen if cell.experiment is None]))
+    failures = reproduction.train(todo)
+    reproduction.show()
+    if failures:
+        raise RunError("\n".join(failures))
+
+
+def planned(cells: Sequence[Cell], options: Options) -> list[Planned]:
+    """Every run of the cells, one for each seed; cells that share an experiment share its runs."""
+    changes = dict(parse_override(change) for change in options.changes)
+    for key in ("seed", "algorithm.name", "data.name"):
+        if key in changes:
+            raise InputError(f"--set {key}: is not allowed: the recipe says it; choose with --only and --seeds")
+    return [
+        Planned(cell, cell.experiment, actual(cell.experiment, seed, options, changes))
+        for cell in cells
+        if cell.experiment is not None
+        for seed in options.seeds
+    ]
+
+
+def actual(paper: Experiment, seed: int, options: Options, changes: Mapping[str, Any]) -> Experiment:
+    """The experiment of a cell as it is to be run here."""
+    own: dict[str, Any] = {"seed": seed, "data.root": str(options.data_root), **changes}
+    if options.rounds is not None:
+        own["rounds"] = options.rounds
+    if options.part is not None:
+        own["data.part"] = options.part
+    return paper.override(own)
+
+
+def possible(cell: Cell, options: Options) -> list[Planned]:
+    """The runs of a cell; none if what was set does not go with its method."""
+    try:
+        return planned([cell], options)
+    except InputError:
+        return []
+
+
+class Reproduction:
+    """A recipe under way: its cells, the runs that are there, and the table as it is now."""
+
+    def __init__(
+        self, recipe: Recipe, cells: Sequence[Cell], chosen: Sequence[Cell], options: Options, console: Console
+    ) -> None:
+        self.recipe = recipe
+        self.cells = cells
+        self.chosen = {cell.key for cell in chosen}
+        self.options = options
+        self.console = console
+        self.store = Store(options.out / recipe.name if recipe.watch else options.out)
+        self.measured: Mapping[Key, Ours] = {}
+        self._runs = [(cell, possible(cell, options)) for cell in cells]
+
+    def train(self, todo: Sequence[Planned]) -> list[str]:
+        """Trains run after run; one that fails (diverges, say) does not keep the others from being made."""
+        from fedsol.progress import progress
+        from fedsol.training import train
+
+        failures = []
+        for number, run in enumerate(todo, 1):
+            place = self.store.place_for(run.experiment, run.paper)
+            self._say(f"{number}/{len(todo)} {run.label}: {place}")
+            try:
+                watching = self.recipe.watch(run.experiment, place) if self.recipe.watch else []
+                callbacks = [progress(self.console, run.label, lines=4), *watching]
+                train(run.experiment, callbacks, place, resume=RunDirectory(place).exists)
+            except RunError as error:
+                failures.append(f"{run.label}: {error}")
+            except KeyboardInterrupt:
+                self._say(f"\nSaved in {place}. Go on with the same command.")
+                raise
+            self.write()
+        return failures
+
+    def ours(self) -> dict[Key, Ours]:
+        """Our numbers: those of the runs that are finished, also of cells that were not chosen this time."""
+        found = dict(self.measured)
+        for cell, runs in self._runs:
+            if self.recipe.evaluate and cell.key not in self.chosen:
+                continue
+            finished = [run for run in (self.store.finished(run.experiment) for run in runs) if run is not None]
+            ours = (self.recipe.evaluate or ours_of)(cell, finished)
+            if ours is not None:
+                found[cell.key] = ours
+        return found
+
+    def write(self) -> dict[Key, Ours]:
+        """Writes the table as it is now, so that a killed command leaves one too."""
+        ours = self.ours()
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._file(".md"), as_markdown(self.recipe, self.cells, ours))
+        content = json.dumps(as_rows(self.recipe, self.cells, ours), indent=1, ensure_ascii=False)
+        write_atomically(self._file(".json"), content + "\n")
+        return ours
+
+    def show(self) -> None:
+        """The table on the terminal, as far as it was chosen, and the pictures of a figure."""
+        ours = self.write()
+        show(self.console, self.recipe, self.cells, ours, self.chosen)
+        pictures = self.recipe.draw(self.cells, ours, self.options.out) if self.recipe.draw and ours else []
+        self._say(f"Written: {', '.join(map(str, [self._file('.md'), self._file('.json'), *pictures]))}")
+
+    def _file(self, suffix: str) -> Path:
+        return self.options.out / f"{self.recipe.name}{suffix}"
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _estimate(todo: Sequence[Planned], runs: int, console: Console) -> None:
+    from fedsol.paper.estimate import estimate
+
+    experiments = [run.experiment for run in todo]
+    seconds = sum(estimate(experiments, lambda line: console.print(line, markup=False, highlight=False)))
+    console.print(
+        f"{runs} runs, {len(todo)} still to be made: about {_duration(seconds)} on this machine. Nothing was run.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

@@ -1,0 +1,157 @@
+"""The report of a run under way, served on this machine alone and brought up to date after every round."""
+
+import json
+import logging
+import socketserver
+import threading
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+from fedsol.errors import FedsolError, InputError
+from fedsol.federation import Federation
+from fedsol.report.collect import read_runs
+from fedsol.report.page import render, report_data
+from fedsol.runs import Row, Run
+from fedsol.training import Callback, RoundResult
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+PATIENCE = 20.0
+"""Seconds that a page's question may wait for an answer before it is asked again."""
+GRACE = 2.0
+"""Seconds that the end of a run waits for an open page to fetch it."""
+
+
+class LiveView(Callback):
+    """Serves the report of the run in `directory` while it is trained.
+
+    Use it as a context and as the last callback: `with LiveView(out) as live: train(…, [live], out)`. The address is
+    `live.address`; port 0 takes any free one. It ends with the context.
+    """
+
+    def __init__(self, directory: str | Path, port: int = 0) -> None:
+        self._directory = Path(directory)
+        self._news = threading.Condition()
+        self._data: dict[str, Any] = {**report_data([], live=True, done=False), "version": 0}
+        self._asked = False
+        self._delivered = -1
+        self._thread: threading.Thread | None = None
+        try:
+            self._server = _Server(self, port)
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "must be between 0 and 65535"
+            raise InputError(f"--port: {port} cannot be used on {HOST}: {reason}; choose another or none") from error
+        self.address = f"http://{HOST}:{self._server.server_address[1]}/"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Lets an open page fetch the end, then closes the port."""
+        self._publish({**self._data, "done": True})
+        with self._news:
+            if self._asked and self._thread:
+                self._news.wait_for(lambda: self._delivered >= self._data["version"], GRACE)
+        if self._thread:
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        # Only now: worker processes are forked before, when this process has no other thread.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        self._read()
+
+    def round_finished(self, result: RoundResult) -> None:
+        self._read()
+
+    def finished(self, run: Run) -> None:
+        self._read()
+
+    def newer_than(self, version: int) -> dict[str, Any]:
+        """The data of the page as soon as it is newer than this version, or as it is after a while."""
+        with self._news:
+            self._asked = True
+            self._news.wait_for(lambda: self._data["version"] > version, PATIENCE)
+            return self._data
+
+    def delivered(self, version: int) -> None:
+        """A page has the data of this version."""
+        with self._news:
+            self._delivered = max(self._delivered, version)
+            self._news.notify_all()
+
+    def _read(self) -> None:
+        try:
+            data = report_data(read_runs([self._directory]), live=True, done=False)
+        except (FedsolError, OSError) as error:  # looking at a run must never stop it
+            log.warning("the live report could not be brought up to date: %s", error)
+            return
+        self._publish(data)
+
+    def _publish(self, data: dict[str, Any]) -> None:
+        with self._news:
+            self._data = {**data, "version": self._data["version"] + 1}
+            self._news.notify_all()
+
+
+class _Server(ThreadingHTTPServer):
+    """Listens on the loopback interface only."""
+
+    daemon_threads = True
+
+    def __init__(self, view: LiveView, port: int) -> None:
+        self.view = view
+        super().__init__((HOST, port), _Handler)
+
+    def server_bind(self) -> None:
+        """As the base class does, but without asking any name server what this machine is called."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = HOST, int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A page that was closed while it was answered is nothing to report."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET of the page and of its data, to pages of this address, and nothing else."""
+
+    server: _Server
+    timeout = PATIENCE
+
+    def do_GET(self) -> None:
+        port = self.server.server_address[1]
+        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+            # Another site's name may be made to point here; its pages must not read this one.
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return
+        parts = urlsplit(self.path)
+        view = self.server.view
+        if parts.path == "/":
+            self._answer(render(view.newer_than(-1)), "text/html")
+        elif parts.path == "/data.json":
+            after = parse_qs(parts.query).get("after", ["-1"])[0]
+            data = view.newer_than(int(after) if after.isdecimal() else -1)
+            self._answer(json.dumps(data, allow_nan=False), "application/json")
+            view.delivered(data["version"])
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _answer(self, text: str, kind: str) -> None:
+        content = text.encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name of the base class)
+        """Nothing in the terminal but the run's own progress."""

@@ -1,0 +1,108 @@
+"""The report: one HTML page with its data, styles and scripts inside, which opens without a network."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedsol.errors import InputError
+from fedsol.experiment import flatten
+from fedsol.files import write_atomically
+from fedsol.report.collect import FoundRun, find_runs, read_runs
+from fedsol.report.columns import to_columns
+from fedsol.report.groups import as_text, differences, group_runs, label_groups
+
+SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "main.js")
+
+
+def write_report(places: Sequence[Path], out: Path) -> list[FoundRun]:
+    """Writes the page about all runs in and below `places`, and returns the runs."""
+    if out.is_dir():
+        raise InputError(f"{out}: is a directory; allowed: the name of a file, such as report.html")
+    runs = read_runs(find_runs(places))
+    page = render(report_data(runs))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, page)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
+    return runs
+
+
+def report_data(runs: Sequence[FoundRun], live: bool = False, done: bool = True) -> dict[str, Any]:
+    """Everything that the page shows, as plain values; `live` pages ask for more until it is `done`."""
+    groups = group_runs(runs)
+    labels = label_groups(groups)
+    partitions = {run.partition["sha256"]: run.partition for run in runs if run.partition}
+    names = list(partitions)
+    return {
+        "live": live,
+        "done": done,
+        "groups": [{"label": label, "runs": group.runs} for label, group in zip(labels, groups, strict=True)],
+        "differences": {
+            key: [None if value is None else as_text(value) for value in column]
+            for key, column in differences(groups).items()
+        },
+        "partitions": list(partitions.values()),
+        "runs": [_run_data(run, names) for run in runs],
+    }
+
+
+def render(data: dict[str, Any]) -> str:
+    """The page. Its policy lets only its own script run, whatever the data says; the data is never markup."""
+    web = resources.files("fedsol.report") / "web"
+    style = (web / "style.css").read_text(encoding="utf-8")
+    script = "\n".join((web / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
+    policy = (
+        f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
+        f"img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "policy": html.escape(policy),
+        "title": html.escape(title_of(data)),
+        "style": style,
+        "script": script,
+        "data": embedded_json(data),
+    }
+    page = (web / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], page)
+
+
+def title_of(data: dict[str, Any]) -> str:
+    """What the browser shows in its tab."""
+    runs = data["runs"]
+    names = sorted({str(run["dataset"]) for run in runs})
+    return f"{', '.join(names) or 'a run begins'}: fedsol report"
+
+
+def embedded_json(data: dict[str, Any]) -> str:
+    """JSON that may stand inside a script element: it has no character that could end the element or open another."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _hash_source(content: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _run_data(run: FoundRun, partitions: Sequence[str]) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "seed": run.seed,
+        "dataset": run.settings.get("data.name", "?"),
+        "planned": run.settings.get("rounds"),
+        "metrics": to_columns(run.rows),
+        "analyses": run.analyses,
+        "partition": partitions.index(run.partition["sha256"]) if run.partition else None,
+        "environment": {key: str(value) for key, value in flatten(run.environment).items()},
+        "toml": run.toml,
+        "command": shlex.join(["fedsol", "run", str(run.path / "experiment.toml"), "--out", f"again/{run.name}"]),
+    }

@@ -1,0 +1,200 @@
+// Partition, settings, environment and commands; then the page is put together and, in a live view, kept up to date.
+
+function partitionSection() {
+  const { partitions, runs } = app.data;
+  if (!partitions.length) return null;
+  const nameFor = (number) => {
+    const users = runs.filter((run) => run.partition === number);
+    const seeds = [...new Set(users.map((run) => run.seed))];
+    return `${users[0].dataset}, ${partitions[number].kind}, seed ${seeds.join(", ")}`;
+  };
+  if (view.partition >= partitions.length) view.partition = 0;
+  const words = make("p", {});
+  const map = heatMap(() => partitionMap(partitions[view.partition]));
+  const update = () => {
+    const { sizes, counts, sha256 } = app.data.partitions[view.partition];
+    const held = (counts ?? []).map((row) => row.filter((count) => count > 0).length);
+    const classes = held.length ? `, ${lowest(held)} to ${highest(held)} of ${counts[0].length} classes each` : "";
+    const range = `${lowest(sizes)} to ${highest(sizes)} training samples each`;
+    words.textContent = `${plural(sizes.length, "client")} with ${range}${classes}. sha256 ${sha256.slice(0, 12)}…`;
+    map.update();
+  };
+  const controls = make("div", { class: "controls" });
+  if (partitions.length > 1) {
+    const options = partitions.map((_, number) => [String(number), nameFor(number)]);
+    const pick = (value) => {
+      view.partition = Number(value);
+      update();
+    };
+    controls.append(choice("partition", options, String(view.partition), pick, true));
+  }
+  const hasCounts = partitions.some((partition) => partition.counts);
+  const missing = "The runs do not say which classes the clients hold: their partition.json is of an older version.";
+  const below = hasCounts ? [scaleBar("few samples", "many")] : [make("p", { class: "note" }, missing)];
+  return { id: "partition", title: "Partition", node: [controls, words, map.node, ...below], update };
+}
+
+function partitionMap({ sizes, counts }) {
+  const classes = counts ? counts[0].length : 0;
+  const most = counts ? highest(counts.flat()) || 1 : 1;
+  return {
+    columns: sizes.length, rows: classes, bars: sizes, barLabel: classes ? "samples; below: class" : "samples",
+    xLabel: "client", yLabel: "class", place: (client) => client,
+    share: (client, label) => (counts[client][label] ? 0.1 + 0.9 * Math.sqrt(counts[client][label] / most) : null),
+    text: (client, label) =>
+      classes && label >= 0
+        ? `client ${client}, class ${label}: ${counts[client][label]} of ${sizes[client]} samples`
+        : `client ${client}: ${sizes[client]} samples`,
+    words: `Samples of ${sizes.length} clients${classes ? ` by ${classes} classes` : ""}`,
+  };
+}
+
+// As in the labels of methods: the settings of an algorithm go without its table's name.
+const short = (key) => (key === "algorithm.name" ? "algorithm" : key.replace(/^algorithm\./, ""));
+
+function differencesSection() {
+  const keys = Object.keys(app.data.differences).sort((one, other) => (other === "algorithm.name") - (one === "algorithm.name"));
+  if (app.data.runs.length < 2) return null;
+  if (!keys.length) {
+    const text = app.data.groups.length > 1 ? "All runs have the same settings." : "All runs have the same settings but the seed.";
+    return { id: "settings", title: "Settings that differ", node: [make("p", {}, text)], update: () => {} };
+  }
+  const table = sortableTable("Settings that differ", [{ text: "method" }, ...keys.map((key) => ({ text: short(key) }))]);
+  const update = () =>
+    table.update(
+      app.data.groups.map((group, index) => [
+        { text: group.label, value: group.label, sample: index },
+        ...keys.map((key) => app.data.differences[key][index] ?? "–"),
+      ]),
+    );
+  return { id: "settings", title: "Settings that differ", node: [table.node], update };
+}
+
+const named = (key) => readable(key.replace(/^packages\./, ""));
+
+function environmentSection() {
+  const { runs } = app.data;
+  const keys = [...new Set(runs.flatMap((run) => Object.keys(run.environment)))];
+  if (!keys.length) return null;
+  const same = keys.filter((key) => runs.every((run) => run.environment[key] === runs[0].environment[key]));
+  const other = keys.filter((key) => !same.includes(key));
+  const node = [];
+  const tables = [];
+  if (same.length) {
+    const table = sortableTable("Environment of all runs", [{ text: "of all runs" }, { text: "value", long: true }]);
+    tables.push(() => table.update(same.map((key) => [named(key), runs[0].environment[key]])));
+    node.push(table.node);
+  }
+  if (other.length) {
+    const headings = other.map((key) => ({ text: named(key), long: key === "command" }));
+    const table = sortableTable("Environment by run", [{ text: "run" }, ...headings]);
+    tables.push(() => table.update(app.data.runs.map((run) => [run.name, ...other.map((key) => run.environment[key] ?? "–")])));
+    node.push(make("details", { open: !same.length }, make("summary", {}, "What differs from run to run"), table.node));
+  }
+  return { id: "environment", title: "Environment", node, update: () => tables.forEach((update) => update()) };
+}
+
+function reproduceSection() {
+  const { runs } = app.data;
+  if (!runs.length) return null;
+  const text = "A run's experiment.toml is complete: this makes the run again, bit for bit on the same machine and versions.";
+  const commands = make("pre", { tabindex: 0 }, runs.map((run) => run.command).join("\n"));
+  const files = runs.map((run) =>
+    make("details", {}, make("summary", {}, `${run.name}: experiment.toml`), make("pre", { tabindex: 0 }, run.toml)),
+  );
+  const listed = files.length > 3 ? [make("details", {}, make("summary", {}, "The experiment files"), files)] : files;
+  return { id: "reproduce", title: "Make it again", node: [make("p", {}, text), commands, ...listed], update: () => {} };
+}
+
+const BUILDERS = [
+  summarySection, curvesSection, classesSection, analysesSection, partitionSection, differencesSection,
+  environmentSection, reproduceSection,
+];
+let sections = [];
+let built = null;
+
+// What decides which controls there are; while it stays, new data only redraws.
+function structure(data) {
+  const names = ({ series, spreads, heat }) => [series, spreads, heat].map(Object.keys);
+  const keys = (run) => [names(run.metrics), Object.entries(run.analyses).map(([name, columns]) => [name, names(columns)])];
+  return JSON.stringify([data.groups, data.runs.map(keys), data.partitions.length, data.differences]);
+}
+
+function showData(data) {
+  app.data = data;
+  const { runs } = data;
+  const names = [...new Set(runs.map((run) => run.dataset))].sort();
+  document.getElementById("about").textContent = runs.length
+    ? `${plural(runs.length, "run")}, ${plural(data.groups.length, "method")}, ${names.join(", ")}`
+    : "The run begins: this page fills itself when its first round is finished.";
+  if (structure(data) !== built) {
+    built = structure(data);
+    app.listeners.clear();
+    sections = BUILDERS.map((build) => build()).filter((section) => section);
+    document.getElementById("main").replaceChildren(
+      ...sections.map(({ id, title, node }) =>
+        make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title), node),
+      ),
+    );
+    document.getElementById("nav").replaceChildren(...sections.map(({ id, title }) => make("a", { href: `#${id}` }, title)));
+  }
+  for (const section of sections) section.update();
+}
+
+function chooseTheme() {
+  const button = document.getElementById("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const names = ["system", "light", "dark"];
+  let theme = "system";
+  try {
+    theme = names.includes(localStorage.getItem("fedsol-theme")) ? localStorage.getItem("fedsol-theme") : theme;
+  } catch {
+    // a page without storage begins with the system's theme every time
+  }
+  const show = () => {
+    document.documentElement.dataset.theme = theme === "system" ? (system.matches ? "dark" : "light") : theme;
+    button.textContent = `Theme: ${theme}`;
+  };
+  button.addEventListener("click", () => {
+    theme = names[(names.indexOf(theme) + 1) % names.length];
+    try {
+      localStorage.setItem("fedsol-theme", theme);
+    } catch {
+      // as above
+    }
+    show();
+  });
+  system.addEventListener("change", show);
+  show();
+}
+
+// The server answers when there is something newer than what the page has.
+async function follow(data) {
+  const state = document.getElementById("state");
+  const say = (text) => {
+    state.hidden = false;
+    state.textContent = text;
+  };
+  const rounds = () => (app.data.runs.length ? `${roundsOf(app.data.runs[0])} of ${app.data.runs[0].planned} rounds` : "waiting");
+  say(`live: ${rounds()}`);
+  let version = data.version;
+  while (!app.data.done) {
+    try {
+      const answer = await fetch(`data.json?after=${version}`);
+      if (!answer.ok) throw new Error(answer.statusText);
+      const newer = await answer.json();
+      version = newer.version;
+      showData(newer);
+      say(`live: ${rounds()}`);
+    } catch {
+      say(`connection lost after ${rounds()}`);
+      return;
+    }
+  }
+  say(`ended after ${rounds()}`);
+}
+
+chooseTheme();
+const first = JSON.parse(document.getElementById("data").textContent);
+showData(first);
+if (first.live) follow(first);

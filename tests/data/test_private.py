@@ -1,0 +1,155 @@
+"""Data that only nodes have: labels and pixels mean the same on all of them, and what does not fit is refused."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fedsol
+from fedsol import Experiment, InputError
+from fedsol.federation import build_federation, node_federation
+from fedsol.messages import Job
+
+SHAPE = [1, 8, 8]
+
+
+def settings(**changes):
+    base = {
+        "rounds": 1,
+        "data.name": "private",
+        "data.private.shape": SHAPE,
+        "data.private.classes": 3,
+        "data.partition.clients": 2,
+        "data.partition.held_out": 0.25,
+        "model.name": "mlp",
+        "engine.kind": "local",
+    }
+    return Experiment().override({**base, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+def save(path, labels, images=None):
+    count = len(labels)
+    images = np.arange(count * 64, dtype=np.uint8).reshape(count, 8, 8) if images is None else images
+    np.savez(path, x_train=images, y_train=np.array(labels))
+    return str(path)
+
+
+def test_the_server_knows_shapes_and_no_sample():
+    federation = build_federation(settings())
+    assert federation.clients == 2
+    assert [len(indices) for indices in federation.partition] == [0, 0]
+    assert len(federation.dataset.test) == 0
+    assert federation.dataset.input_shape == (1, 8, 8)
+
+
+def test_the_servers_own_test_set(tmp_path):
+    np.savez(tmp_path / "test.npz", x_test=np.zeros((4, 8, 8), np.uint8), y_test=np.array([0, 1, 2, 2]))
+    federation = build_federation(settings(data__private__test=str(tmp_path / "test.npz")))
+    assert federation.dataset.test.labels.tolist() == [0, 1, 2, 2]
+    assert sum(federation.evaluate(federation.initial_weights()).examples) == 4
+
+
+def test_a_node_sees_its_own_samples_only(tmp_path):
+    federation = node_federation(settings(), save(tmp_path / "own.npz", [2, 0, 2, 2]), 1)
+    assert [len(indices) for indices in federation.partition] == [0, 4]
+    assert federation.dataset.train.labels.tolist() == [2, 0, 2, 2]
+    assert len(federation.held_out_samples(1)) == 1
+    weights = federation.initial_weights()
+    update = federation.train(Job(1, 1, weights, state=federation.initial_state()))
+    assert update.examples == 3
+    assert sum(federation.evaluate_client(weights, 1).examples) == 1
+
+
+def test_names_of_classes_are_numbered_alike_on_every_node(tmp_path):
+    named = settings(data__private__classes=None, data__private__class_names=["sick", "well", "unsure"])
+    first = node_federation(named, save(tmp_path / "a.npz", ["well", "sick"]), 0)
+    second = node_federation(named, save(tmp_path / "b.npz", ["unsure", "well"]), 1)
+    assert first.dataset.train.labels.tolist() == [1, 0]
+    assert second.dataset.train.labels.tolist() == [2, 1]
+    assert first.dataset.classes == second.dataset.classes == 3
+
+
+@pytest.mark.parametrize("below", ["", "train"])
+def test_a_folder_of_images(tmp_path, below):
+    for name, value in (("well", 10), ("sick", 200)):
+        (tmp_path / below / name).mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), value, np.uint8)).save(tmp_path / below / name / "1.png")
+    named = settings(data__private__classes=None, data__private__class_names=["well", "sick"])
+    dataset = node_federation(named, str(tmp_path), 0).dataset
+    by_label = {int(label): int(image.flatten()[0]) for label, image in zip(*splits(dataset), strict=True)}
+    assert by_label == {0: 10, 1: 200}
+
+
+def splits(dataset):
+    return dataset.train.labels, dataset.train.inputs
+
+
+def test_pixels_are_shown_alike_on_every_node(tmp_path):
+    dark = node_federation(settings(), save(tmp_path / "a.npz", [0], np.zeros((1, 8, 8), np.uint8)), 0)
+    light = node_federation(settings(), save(tmp_path / "b.npz", [0], np.full((1, 8, 8), 200, np.uint8)), 1)
+    assert dark.dataset.mean == light.dataset.mean == (0.5,)
+    assert dark.dataset.std == light.dataset.std == (0.5,)
+
+
+def test_what_the_experiment_says_of_channels_and_augmentation_holds_on_nodes(tmp_path):
+    shown = settings(data__channels=3, data__augmentation__pad=1)
+    server = build_federation(shown).dataset
+    node = node_federation(shown, save(tmp_path / "own.npz", [0, 1]), 0).dataset
+    assert node.input_shape == server.input_shape == (3, 8, 8)
+    assert node.augmentation == server.augmentation
+    assert node.augmentation.pad == 1
+
+
+def test_features(tmp_path):
+    features = settings(data__private__inputs="features", data__private__shape=[5])
+    path = save(tmp_path / "f.npz", [0, 1, 2], np.ones((3, 5), np.float64))
+    dataset = node_federation(features, path, 0).dataset
+    assert dataset.train.inputs.dtype == torch.float32
+    assert dataset.input_shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.private.shape": []}, r"data.private.shape: is missing"),
+        ({"data.private.shape": [8, 8]}, r"data.private.shape: \[8, 8\] is not allowed for images"),
+        ({"data.private.classes": None}, r"data.private.classes: is missing"),
+        ({"data.private.class_names": ["a", "b"]}, r"data.private.classes: 3 is not allowed with 2 class_names"),
+        ({"data.part": 0.5}, r"data.part: 0.5 is not allowed with private data"),
+        ({"data.partition.clients": None}, r"data.partition.clients: is missing"),
+        ({"data.private.mean": [0.5, 0.5]}, r"mean: \(0.5, 0.5\) has 2 numbers"),
+        ({"data.private.test": "nowhere.npz"}, r"nowhere.npz"),
+    ],
+)
+def test_what_the_server_refuses(changes, message):
+    with pytest.raises(InputError, match=message):
+        build_federation(settings(**changes))
+
+
+@pytest.mark.parametrize(
+    ("labels", "images", "message"),
+    [
+        ([0, 3], None, "labels are 0 to 3; they must be 0 to 2"),
+        (["well"], None, "the class 'well' is not among data.private.class_names"),
+        ([0], np.zeros((1, 9, 9), np.uint8), r"its inputs are torch.uint8 \(1, 9, 9\); data.private says"),
+        ([0], np.zeros((1, 8, 8)), r"its inputs are torch.float32"),
+    ],
+)
+def test_what_a_node_refuses(labels, images, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        node_federation(settings(), save(tmp_path / "own.npz", labels, images), 0)
+
+
+def test_a_node_of_another_experiment_or_number_is_refused(tmp_path):
+    path = save(tmp_path / "own.npz", [0])
+    with pytest.raises(InputError, match="partition-id: 2 is not allowed; the experiment has 2 clients"):
+        node_federation(settings(), path, 2)
+    with pytest.raises(InputError, match="the experiment has the data 'digits'"):
+        node_federation(Experiment(), path, 0)
+    with pytest.raises(InputError, match="must be a folder of images that exists"):
+        node_federation(settings(), "nowhere", 0)
+
+
+def test_private_data_is_for_deployments_only():
+    with pytest.raises(InputError, match="is not allowed here: only nodes"):
+        fedsol.train(settings())

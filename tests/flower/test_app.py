@@ -1,0 +1,104 @@
+"""Apps that are written for Flower, and bytes that go through it."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
+
+from fake_grid import FakeGrid
+from test_contract import experiment
+from test_grid import simulated
+from typer.testing import CliRunner
+
+import fedsol
+from fedsol import Experiment
+from fedsol.cli import app
+from fedsol.estimate.traffic import bytes_per_client
+from fedsol.federation import build_federation
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["flower", *map(str, arguments)])
+
+
+def test_an_app_has_what_flower_needs(tmp_path):
+    done = call("app", "-o", tmp_path / "app", "--run", tmp_path / "run", "--set", "rounds=3", "--name", "my-app")
+    assert done.exit_code == 0, done.output
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert project["project"]["name"] == "my-app"
+    assert project["tool"]["flwr"]["app"]["config"] == {"out": str(tmp_path / "run"), "resume": False, "set": ""}
+    written = Experiment.load(tmp_path / "app" / "fedsol_app" / "experiment.toml")
+    assert written.rounds == 3
+    assert written.data.partition.clients == 20
+    loads = "import fedsol_app.server_app, fedsol_app.client_app"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", loads], cwd=tmp_path / "app", capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_flower_itself_accepts_it(tmp_path):
+    assert call("app", "-o", tmp_path / "app").exit_code == 0
+    command = [Path(sys.executable).with_name("flwr"), "build", "--app", "app"]
+    environment = {**os.environ, "FLWR_HOME": str(tmp_path / "home"), "FLWR_TELEMETRY_ENABLED": "0"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (bundle,) = tmp_path.glob("*.fab")
+    assert bundle.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "algorithm.name=fedsoul"], "algorithm.name: 'fedsoul' is not known"),
+        (["--set", "data.name=private"], "data.private.shape: is missing"),
+        (["--name", "My App"], "--name: 'My App' is not allowed"),
+        (["--set", "privacy.clipping=server"], "server.weighting: 'size' is not allowed with privacy.clipping"),
+    ],
+)
+def test_bad_input_is_one_message_and_nothing_is_written(arguments, message, tmp_path):
+    done = call("app", "-o", tmp_path / "app", *arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not (tmp_path / "app").exists()
+
+
+def test_a_folder_in_use_and_a_folder_without_an_app(tmp_path):
+    (tmp_path / "file").touch()
+    assert "is not empty" in call("app", "-o", tmp_path).output
+    done = call("run", tmp_path)
+    assert done.exit_code == 2
+    assert "is no Flower app" in done.output
+
+
+@pytest.mark.parametrize("name", ["fedsol", "scaffold", "fednova", "moon"])
+def test_bytes_through_flower_are_those_of_the_estimate(name):
+    """Within 2 % of what is really serialised, for a model whose weights outweigh names and headers."""
+    settings = experiment(
+        {"name": name}, model__options={"hidden": 2000}, rounds=2, engine__kind="flower", server__evaluate_every=2
+    )
+    run, grid = simulated(settings)
+    per_client = bytes_per_client(build_federation(settings))
+    clients = sum(row["clients"] for row in run.rows)
+    travels = per_client.state  # in a simulation a client's state goes with its job and comes with its update
+    assert grid.bytes_down == pytest.approx(clients * (per_client.down + travels), rel=0.02)
+    assert grid.bytes_up == pytest.approx(clients * (per_client.up + travels), rel=0.02)
+    assert sum(row["bytes_down"] for row in run.rows) == clients * per_client.down
+    assert sum(row["bytes_up"] for row in run.rows) == clients * per_client.up
+
+
+def test_in_a_deployment_no_state_travels(tmp_path):
+    from fedsol.engines.flower.grid import GridEngine
+
+    settings = experiment({"name": "scaffold"}, model__options={"hidden": 2000}, rounds=2)
+    federation = build_federation(settings)
+    grid = FakeGrid(settings, federation.clients, tmp_path / "states")
+    out = tmp_path / "run"
+    run = fedsol.train(settings, out=out, engine=lambda federation: GridEngine(federation, grid, out))
+    clients = sum(row["clients"] for row in run.rows)
+    per_client = bytes_per_client(federation)
+    assert grid.bytes_down == pytest.approx(clients * per_client.down, rel=0.02)
+    assert grid.bytes_up == pytest.approx(clients * per_client.up, rel=0.02)

@@ -1,0 +1,119 @@
+"""A real deployment on loopback: TLS, node authentication, processes that are killed, nodes that do not belong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
+
+from deployment import Deployment
+from test_training import rows_without_seconds
+
+import fedsol
+from fedsol.files import same_tensors
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None or shutil.which("ssh-keygen") is None,
+    reason="openssl and ssh-keygen make the certificates and keys of a deployment",
+)
+
+THREE = {"data.partition.clients": 3, "data.partition.alpha": 0.5, "server.fraction": 1.0, "client.epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """A SuperLink and three nodes that play the clients of a public dataset."""
+    with Deployment(tmp_path_factory.mktemp("federation")) as deployment:
+        deployment.start_link()
+        for client in range(3):
+            deployment.add_node(f"node{client}", config(deployment, client))
+        yield deployment
+
+
+def config(deployment, client):
+    return f'partition-id={client} state-dir="{deployment.folder / "states"}"'
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", pytest.param("fedsol", marks=pytest.mark.long)])
+def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
+    settings = {**THREE, "rounds": 2, "algorithm.name": algorithm, "data.partition.held_out": 0.2}
+    run = federation.write_app(algorithm, settings)
+    federation.run_app(algorithm)
+    local = fedsol.train(fedsol.Experiment(engine={"kind": "local"}).override(settings))
+    deployed = fedsol.Run.load(run)
+    assert same_tensors(deployed.weights, local.weights)
+    assert rows_without_seconds(deployed) == rows_without_seconds(local)
+
+
+@pytest.mark.long
+def test_a_killed_node_costs_its_update_and_a_killed_link_the_round_under_way(federation):
+    settings = {**THREE, "rounds": 4, "algorithm.name": "scaffold", "engine.timeout": 60, "engine.patience": 120}
+    run = federation.write_app("killed", settings)
+    federation.start("run", Path(shutil.which("fedsol") or "fedsol"), "flower", "run", "killed", "link")
+    federation.wait_for(lambda: federation.rows(run) == 1, "the first round")
+    trained = log_count(federation, "node1")
+    federation.wait_for(lambda: log_count(federation, "node1") > trained, "node1 to train in round 2")
+    federation.kill("node1")
+    federation.start_node("node1", config(federation, 1))
+    federation.wait_for(lambda: federation.rows(run) == 3, "the third round")
+    federation.kill("link")
+    federation.kill("run")
+    federation.start_link()
+    federation.run_app("killed", "--resume")
+    rows = rows_of(run)
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
+    assert [row["dropped"] for row in rows] == [0, 1, 0, 0]
+    assert [row["rejected"] for row in rows] == [0] * 4
+    assert [row["restarted"] for row in rows] == [0] * 4
+    assert json.loads((run / "summary.json").read_text())["rounds"] == 4
+
+
+def log_count(deployment, node):
+    """How many messages a node was given to train on."""
+    return (deployment.folder / f"{node}.log").read_text().count("Receiving: train message")
+
+
+@pytest.mark.long
+def test_a_node_that_is_not_registered_or_trusts_another_authority_gets_nowhere(federation):
+    federation.make_key("stranger")
+    stranger = federation.start_node("stranger", config(federation, 0))
+    federation.make_authority("false-")
+    federation.make_key("misled")
+    federation.register("misled")
+    misled = federation.start_node("misled", config(federation, 0), authority="false-ca.crt")
+    federation.wait_for(lambda: stranger.poll() is not None, "the unregistered node to be turned away")
+    assert stranger.returncode != 0
+    federation.wait_for(
+        lambda: misled.poll() is not None or "CERTIFICATE_VERIFY_FAILED" in log_of(federation, "misled"),
+        "the misled node to refuse the certificate",
+    )
+    settings = {**THREE, "rounds": 1, "algorithm.name": "fedavg"}
+    run = federation.write_app("closed", settings)
+    federation.run_app("closed")
+    assert rows_of(run)[0]["clients"] == 3
+    for name in ("stranger", "misled"):
+        assert "Receiving: train message" not in log_of(federation, name)
+        federation.kill(name)
+
+
+def log_of(deployment, name):
+    return (deployment.folder / f"{name}.log").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["nan", "shape"])
+def test_a_dishonest_node_is_rejected(federation, how):
+    federation.kill("node2")
+    hostile = Path(__file__).parent / "hostile"
+    environment = {"HOSTILE": how, "PYTHONPATH": f"{hostile}:{federation.environment['PYTHONPATH']}"}
+    federation.start_node("node2", config(federation, 2), **environment)
+    run = federation.write_app(f"hostile-{how}", {**THREE, "rounds": 1, "algorithm.name": "fedsol"})
+    federation.run_app(f"hostile-{how}")
+    (row,) = rows_of(run)
+    assert (row["clients"], row["rejected"], row["dropped"]) == (2, 1, 0)

@@ -1,0 +1,88 @@
+"""Flower's simulation on Ray gives bitwise the same result as the in-process engine."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
+pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
+
+from test_contract import CASES, experiment
+from test_training import rows_without_seconds
+
+import fedsol
+from fedsol.files import same_tensors
+
+TESTS = Path(__file__).parents[1]
+FOUR = ["fedsol", "scaffold", "moon", "perfedavg"]
+"""Methods that every run of the tests simulates; `make test-flower` simulates all."""
+
+
+def simulate(settings, folder, *options):
+    """A run in a process of its own, as a user would start it."""
+    (folder / "experiment.toml").write_text(settings.to_toml())
+    command = [sys.executable, "-m", "fedsol.cli", "run", "experiment.toml", "--out", "run", *options]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def first_of(name):
+    return next(case for case in CASES if case.name == name)
+
+
+def cases():
+    quick = [first_of(name) for name in FOUR if any(case.name == name for case in CASES)]
+    return [pytest.param(case, marks=[] if case in quick else [pytest.mark.long], id=case.id) for case in CASES]
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_simulation_is_bitwise_the_in_process_engine(case, tmp_path):
+    settings = experiment(case.table, data__partition__held_out=0.2)
+    done = simulate(settings, tmp_path, "--set", "engine.kind=flower")
+    assert done.returncode == 0, done.stderr
+    local, simulated = fedsol.train(settings), fedsol.Run.load(tmp_path / "run")
+    assert same_tensors(simulated.weights, local.weights)
+    assert rows_without_seconds(simulated) == rows_without_seconds(local)
+
+
+@pytest.mark.long
+def test_a_simulation_joins_a_cluster_that_is_there(tmp_path):
+    settings = experiment({"name": "fedsol"})
+    ray = Path(sys.executable).with_name("ray")
+    port = "16379"
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    start = [ray, "start", "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    subprocess.run(start, check=True, capture_output=True, env=environment)
+    try:
+        done = simulate(settings, tmp_path, "--set", "engine.kind=flower", "--set", f"engine.address=127.0.0.1:{port}")
+        assert done.returncode == 0, done.stderr
+        status = subprocess.run(
+            [ray, "status"], capture_output=True, text=True, env={**environment, "RAY_ADDRESS": f"127.0.0.1:{port}"}
+        )
+        assert status.returncode == 0, "the cluster is still there"
+    finally:
+        subprocess.run([ray, "stop", "--force"], capture_output=True)
+    assert same_tensors(fedsol.Run.load(tmp_path / "run").weights, fedsol.train(settings).weights)
+
+
+def test_a_cluster_that_is_not_there_is_one_clear_message(tmp_path):
+    address = ["--set", "engine.kind=flower", "--set", "engine.address=127.0.0.1:1"]
+    done = simulate(experiment({"name": "fedavg"}), tmp_path, *address)
+    assert done.returncode == 2
+    assert done.stderr.strip().startswith("error: engine.address: no Ray cluster answers at '127.0.0.1:1'")
+    assert "Traceback" not in done.stderr
+
+
+def test_what_it_leaves_behind_is_the_usual_run_directory(tmp_path):
+    settings = experiment({"name": "fedavg"}, rounds=1)
+    assert simulate(settings, tmp_path, "--set", "engine.kind=flower").returncode == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 1
+    more = simulate(settings, tmp_path, "--resume", "--set", "engine.kind=flower")
+    assert more.returncode == 0, more.stderr

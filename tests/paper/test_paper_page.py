@@ -1,0 +1,167 @@
+"""Collecting runs into results/, and the page that is made from them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fedsol
+from fedsol.paper import collect, page
+from fedsol.paper.kept import Index, Kept, read_kept
+from fedsol.paper.recipe import FinishedRun
+from fedsol.paper.registry import recipes
+from fedsol.paper.setting import METHODS, experiment
+from fedsol.paper.setting import fedsol as fedsol_table
+from fedsol.paper.store import read_run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COLUMN = "CIFAR-10, alpha = 0.1"
+
+
+def keep(results, name, algorithm, accuracies, seed=0, **changes):
+    """A run of the paper's federation that was never trained: its files as training would have left them."""
+    folder = results / name
+    folder.mkdir(parents=True)
+    run = experiment("cifar10", "alpha = 0.1", algorithm, changes={"rounds": len(accuracies), "seed": seed, **changes})
+    (folder / "experiment.toml").write_text(run.to_toml())
+    rows = [
+        {"round": number, "test_accuracy": accuracy, "seconds": 60.0, "rejected": 0}
+        for number, accuracy in enumerate(accuracies, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "summary.json").write_text(json.dumps({"final_accuracy": accuracies[-1]}))
+    environment = {
+        "command": f"/somewhere/cli.py run cifar10 --set seed={seed} --set data.root=/mnt/data --out there --resume",
+        "python": "3.11.7",
+        "cores": 2,
+        "packages": {"torch": "2.13.0"},
+    }
+    (folder / "environment.json").write_text(json.dumps(environment))
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = tmp_path / "results"
+    keep(folder, "cifar10-dirichlet-0.1/fedavg", METHODS["FedAvg"], [0.1] * 10 + [0.2] * 10)
+    for seed in (0, 1):
+        name = f"cifar10-dirichlet-0.1/fedsol/seed-{seed}"
+        keep(folder, name, fedsol_table(rho=1.5), [0.1] * 5 + [0.3 + seed / 10] * 15, seed)
+    (folder / "discussion.md").write_text("## What it means\n\nLittle.\n")
+    return folder
+
+
+def test_the_page_of_a_few_runs(results):
+    text = page.render(results)
+    assert "## What it means\n\nLittle.\n" in text
+    assert "### main (PARTIAL): Test accuracy" in text
+    assert "| FedAvg | 56.13 ± 0.78 | 20.00 [a] | -36.13 |" in text
+    assert "| FedSOL | 64.13 ± 0.46 | 35.00 ± 7.07 [b] | -29.13 |" in text
+    assert "- [a] differs from the paper: 20 of 300 rounds; 1 of 3 seeds\n" in text
+    assert "- [b] differs from the paper: 20 of 300 rounds; 2 of 3 seeds\n" in text
+    assert "FedProx" not in text.partition("## Learning curves")[0].partition("### main")[2].partition("###")[0]
+    # Means of the last ten: 0.2 and (0.3 + 0.4) / 2. FedSOL's mean of ten is 0.2 with 5 of 0.3, or 4 of 0.4, above 0.1.
+    fedsol_line = "| fedsol | 0, 1 | 20 | 35.00 | 35.00 | 35.00 | 10, 10 | +15.00 | 64.13 ± 0.46 | +8.00 |"
+    assert fedsol_line in text
+    assert "| fedavg | 0 | 20 | 20.00 | 20.00 | 20.00 |  |  | 56.13 ± 0.78 |  |" in text
+    assert "![Learning curves: CIFAR-10, LDA alpha = 0.1, cnn](images/results/cifar10-dirichlet-0.1.png)" in text
+    assert "Machine time in all: 1.0 hours" in text
+
+
+def test_a_table_that_shares_only_fedavg_with_the_runs_is_left_out(results):
+    text = page.render(results)
+    assert "### gradient-projection" not in text
+    assert "### objectives (PARTIAL)" in text
+
+
+def test_the_page_and_the_pictures_are_the_same_again(results, tmp_path):
+    assert page.render(results) == page.render(results)
+    (one,) = page.draw(results, tmp_path / "one")
+    (two,) = page.draw(results, tmp_path / "two")
+    assert one.name == "cifar10-dirichlet-0.1.png"
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_the_committed_page_is_current():
+    text = (REPOSITORY / "docs" / "results.md").read_text(encoding="utf-8")
+    assert text == page.render(REPOSITORY / "results"), "run `make results`"
+
+
+def test_every_picture_of_the_committed_page_is_there():
+    text = (REPOSITORY / "docs" / "results.md").read_text(encoding="utf-8")
+    for part in text.split("](images/")[1:]:
+        assert (REPOSITORY / "docs" / "images" / part.partition(")")[0]).is_file()
+
+
+def test_most_data_and_most_rounds_count(results):
+    keep(results, "part/fedavg", METHODS["FedAvg"], [0.5] * 90, **{"data.part": 0.1})
+    keep(results, "short/fedavg", METHODS["FedAvg"], [0.6] * 2)
+    cells = recipes()["main"].cells()
+    ours = Index(read_kept(results)).ours(cells)
+    assert ours["LDA", "FedAvg", COLUMN].mean == 20.0
+    assert [run.path.parent.name for run in ours["LDA", "FedAvg", COLUMN].runs] == ["cifar10-dirichlet-0.1"]
+    assert set(ours) == {("LDA", "FedAvg", COLUMN), ("LDA", "FedSOL", COLUMN)}
+
+
+def test_measured_tables_are_shown(results):
+    cells = [
+        {"block": "", "row": "FedProx", "column": "mu", "ours": {"mean": 1.0, "std": None}, "runs": [], "differs": []},
+        {"block": "", "row": "MOON", "column": "mu", "ours": None, "runs": [], "differs": []},
+    ]
+    content = {"recipe": "hyperparameters", "cells": cells}
+    assert collect.is_measured(content)
+    (results / "tables").mkdir()
+    (results / "tables" / "hyperparameters.json").write_text(json.dumps(content))
+    text = page.render(results)
+    assert "### hyperparameters (PARTIAL)" in text
+    assert "| FedProx | 1.0 | 1.0 | +0.0 |" in text
+
+
+def test_only_small_files_of_finished_runs_are_collected(tiny, tmp_path, capsys):
+    source, target = tmp_path / "runs", tmp_path / "results"
+    fedsol.train(tiny, out=source / "group" / "whole")
+    fedsol.train(tiny, out=source / "group" / "cut")
+    rows = source / "group" / "cut" / "metrics.jsonl"
+    rows.write_text(rows.read_text().splitlines(keepends=True)[0])
+    assert collect.main([str(source), "-o", str(target), "--commit", "abc"]) == 0
+    said = capsys.readouterr().out
+    assert "group/cut: 1 of 2 rounds, left out" in said
+    assert "1 runs and tables" in said
+    names = sorted(path.relative_to(target).as_posix() for path in target.rglob("*.*"))
+    kept = ["environment.json", "experiment.toml", "metrics.jsonl", "summary.json"]
+    assert names == [f"group/whole/{name}" for name in kept]
+    assert read_run(target / "group" / "whole").rows == read_run(source / "group" / "whole").rows
+    before = (target / "group" / "whole" / "environment.json").read_bytes()
+    assert collect.main([str(source), "-o", str(target)]) == 0
+    assert (target / "group" / "whole" / "metrics.jsonl").is_file()
+    assert json.loads(before)["commit"]
+
+
+def test_a_commit_that_a_run_records_is_kept(results, tmp_path):
+    environment = results / "cifar10-dirichlet-0.1" / "fedavg" / "environment.json"
+    environment.write_text(json.dumps({**json.loads(environment.read_text()), "commit": "own"}))
+    collect.collect(results, tmp_path / "kept", "given", print)
+    found = {item.cell: item.environment["commit"] for item in read_kept(tmp_path / "kept")}
+    assert found == {"fedavg": "own", "fedsol": "given"}
+
+
+def test_places_are_left_out_of_commands(results, tmp_path):
+    collect.collect(results, tmp_path / "kept", None, print)
+    kept = read_kept(tmp_path / "kept")
+    assert kept[0].environment["command"] == "fedsol run cifar10 --set seed=0"
+    assert kept[0].run.experiment.data.root == "data"
+    command = collect.plain_command("fedsol reproduce main --only 'method=fedavg|fedsol' --data-root /mnt -o there")
+    assert command == "fedsol reproduce main --only 'method=fedavg|fedsol'"
+
+
+def test_a_source_that_is_not_there(tmp_path, capsys):
+    assert collect.main([str(tmp_path / "nothing")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_rounds_without_a_test_are_passed_over():
+    rows = [{"round": number, "test_accuracy": None if number % 2 else number / 100} for number in range(1, 41)]
+    item = Kept("group", "cell", FinishedRun(Path("there"), fedsol.Experiment(), rows), {})
+    assert len(item.means) == 20
+    assert item.means[-1] == pytest.approx(sum(range(22, 41, 2)) / 1000)
+    assert item.reached(0.13) == 22  # the mean of 4, 6, … 22
+    assert item.reached(0.5) is None

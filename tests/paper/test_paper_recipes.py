@@ -1,0 +1,180 @@
+"""The grids behind the paper's tables: how many cells, and with which settings."""
+
+import pytest
+
+from fedsol.errors import InputError
+from fedsol.paper.registry import find_recipe, recipes
+from fedsol.paper.selection import select
+from fedsol.paper.setting import METHODS, experiment
+from fedsol.paper.store import fingerprint
+
+ALL = recipes()
+CELLS = {name: recipe.cells() for name, recipe in ALL.items()}
+
+
+def cell(recipe, row, column, block=""):
+    (found,) = [cell for cell in CELLS[recipe] if cell.key == (block, row, column)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "experiments"),
+    [
+        ("gradient-projection", 6, 5),  # FedAvg is one experiment in two cells
+        ("main", 144, 144),
+        ("architectures", 36, 36),
+        ("combinations", 30, 30),
+        ("partial", 15, 13),  # rho = 0 is FedAvg in three rows
+        ("larger-datasets", 16, 16),
+        ("larger-models", 6, 6),
+        ("objectives", 7, 7),
+        ("learning-factors", 31, 26),  # the paper's own setting belongs to each factor
+        ("adaptive-strength", 10, 10),
+        ("learning-curves", 48, 48),
+        ("learning-factors-sam", 36, 30),
+    ],
+)
+def test_the_paper_cells_of_a_recipe(name, cells, experiments):
+    own = [cell for cell in CELLS[name] if not cell.extra]
+    assert len(own) == cells
+    assert len({cell.key for cell in own}) == cells
+    assert len({fingerprint(cell.experiment) for cell in own}) == experiments
+
+
+def test_every_table_cell_has_its_number():
+    for name, recipe in ALL.items():
+        own = [one for one in CELLS[name] if not one.extra]
+        assert recipe.kind == "figure" or all(one.paper is not None for one in own)
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in ALL.items() if recipe.measure is None])
+def test_the_setting_is_the_papers(name):
+    expected = {
+        "mnist": (100, 0.1, 200),
+        "cifar10": (100, 0.1, 300),
+        "svhn": (100, 0.1, 200),
+        "cinic10": (200, 0.05, 300),
+        "pathmnist": (200, 0.05, 200),
+        "tissuemnist": (200, 0.05, 200),
+        "cifar100": (100, 0.1, 300),
+        "imagenet100": (100, 0.1, 300),
+    }
+    for one in CELLS[name]:
+        run = one.experiment
+        clients, fraction, rounds = expected[run.data.name]
+        alone = one.facts.get("method") == "local-only"  # nobody takes part in a round
+        assert (run.data.partition.clients, run.rounds) == (clients, 1 if alone else rounds)
+        assert (run.client.batch_size, run.client.momentum, run.client.weight_decay) == (50, 0.9, 1e-5)
+        assert (run.server.lr_decay, run.server.weighting, run.data.part) == (0.99, "size", 1.0)
+        if "factor" not in one.facts:
+            assert (run.server.fraction, run.client.epochs, run.client.lr) == (fraction, 5, 0.01)
+
+
+def test_selected_hyperparameters():
+    def algorithm(row, block="LDA", column="CIFAR-10, alpha = 0.3"):
+        return cell("main", row, column, block).experiment.algorithm
+
+    assert algorithm("FedProx")["mu"] == 1.0
+    assert (algorithm("FedNTD")["beta"], algorithm("FedNTD")["tau"]) == (1.0, 1.0)
+    assert (algorithm("FedSAM")["rho"], algorithm("FedASAM")["rho"]) == (0.1, 1.0)
+    assert algorithm("FedNova")["control"] is False
+    sol = algorithm("FedSOL")
+    assert (sol["rho"], sol["tau"], sol["perturb"], sol["strength"], sol["proximal"]) == (
+        2.0,
+        3.0,
+        "head",
+        "adaptive",
+        "kl",
+    )
+    assert METHODS["MOON"] == {"name": "moon", "mu": 0.1, "tau": 0.5}
+
+
+def test_the_main_tables_number_at_alpha_one_tenth_is_that_of_rho_one_and_a_half():
+    column = "CIFAR-10, alpha = 0.1"
+    main = cell("main", "FedSOL", column, "LDA")
+    partial = cell("partial", "Head", "rho = 1.5")
+    assert main.experiment.algorithm["rho"] == 1.5
+    assert main.paper.mean == partial.paper.mean == 64.13
+    assert fingerprint(main.experiment) == fingerprint(partial.experiment)
+    other = cell("main", "FedSOL, rho 2.0", column, "LDA")
+    assert (other.experiment.algorithm["rho"], other.paper.mean, other.extra) == (2.0, 63.25, True)
+    assert fingerprint(other.experiment) == fingerprint(cell("partial", "Head", "rho = 2.0").experiment)
+
+
+def test_cells_that_tables_share_are_one_experiment():
+    fedavg = fingerprint(cell("main", "FedAvg", "CIFAR-10, alpha = 0.1", "LDA").experiment)
+    assert fedavg == fingerprint(cell("objectives", "A0", "performance").experiment)
+    assert fedavg == fingerprint(cell("partial", "Body", "rho = 0.0").experiment)
+    assert fedavg == fingerprint(cell("gradient-projection", "None (FedAvg)", "projection").experiment)
+    fedprox = fingerprint(cell("main", "FedProx", "CIFAR-10, alpha = 0.1", "LDA").experiment)
+    assert fedprox == fingerprint(cell("gradient-projection", "L2 Distance", "base").experiment)
+    assert fedprox == fingerprint(cell("combinations", "FedProx", "CIFAR-10, base").experiment)
+    head = fingerprint(cell("architectures", "FedSOL", "CIFAR-10", "Res18").experiment)
+    assert head == fingerprint(cell("larger-models", "ResNet-18", "FedSOL (head)").experiment)
+
+
+def test_combinations_perturb_all_weights_with_rho_two():
+    for row in ("FedProx", "FedNova", "Scaffold", "FedDyn", "MOON"):
+        algorithm = cell("combinations", row, "SVHN, combined").experiment.algorithm
+        assert (algorithm["usage"], algorithm["perturb"], algorithm["rho"]) == ("perturbed", "all", 2.0)
+        assert cell("combinations", row, "SVHN, base").experiment.algorithm["usage"] == "auxiliary"
+    assert cell("combinations", "FedNova", "SVHN, combined").experiment.algorithm["control"] is True
+
+
+def test_models_partitions_and_objectives():
+    assert cell("architectures", "FedAvg", "SVHN", "SL-ViT").experiment.model.name == "slvit"
+    assert cell("larger-datasets", "FedAvg", "CIFAR-100, s = 10").experiment.model.name == "resnet18"
+    partition = cell("larger-datasets", "FedAvg", "CIFAR-100, s = 10").experiment.data.partition
+    assert (partition.kind, partition.shards) == ("sharding", 10)
+    partition = cell("main", "FedAvg", "CIFAR-10, alpha = 0.05", "LDA").experiment.data.partition
+    assert (partition.kind, partition.alpha) == ("dirichlet", 0.05)
+    ablation = cell("objectives", "A4", "performance").experiment.algorithm
+    assert (ablation["name"], ablation["strategy"], ablation["rho"]) == ("fedsol-ablation", "A4", 1.5)
+    assert cell("gradient-projection", "KL-Divergence", "projection").experiment.algorithm["usage"] == "projected"
+
+
+def test_the_papers_experiment_is_that_of_the_ready_file():
+    from fedsol.commands import read_experiment
+    from fedsol.federation import fill_defaults
+
+    ready = read_experiment("cifar10", ["algorithm.name=fedsam"])
+    filled = fill_defaults(ready, dataset=None)
+    assert fingerprint(filled) == fingerprint(experiment("cifar10", "alpha = 0.1", METHODS["FedSAM"]))
+
+
+def test_selection():
+    cells = CELLS["main"]
+    some = select(cells, ["dataset=cifar10,alpha=0.10", "method=fedavg|fedsol"])
+    assert [one.key[1] for one in some] == ["FedAvg", "FedSOL"]
+    assert len(select(cells, [])) == 144
+    assert [one.facts["method"] for one in select(cells, ["dataset=mnist,s=2,method=moon|FedAvg"])] == [
+        "fedavg",
+        "moon",
+    ]
+    assert select(cells, ["alpha=0.1,s=2"]) == []
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        ("cifar10", "must be KEY=VALUE"),
+        ("datset=cifar10", "did you mean 'dataset'"),
+        ("dataset=cifar11", "did you mean 'cifar1"),
+        ("dataset=", "dataset= is not in this table"),
+    ],
+)
+def test_selection_of_what_is_not_there(only, message):
+    with pytest.raises(InputError, match=message):
+        select(CELLS["main"], [only])
+
+
+def test_an_unknown_recipe():
+    with pytest.raises(InputError, match="recipe: 'mian' is not known; did you mean 'main'"):
+        find_recipe("mian")
+
+
+def test_settings_of_fedsol_are_the_papers():
+    for name in ("hyperparameters", "scenarios"):
+        cells = CELLS[name]
+        ours = ALL[name].measure(cells)
+        assert {one.key: one.paper.mean for one in cells} == {key: value.mean for key, value in ours.items()}

@@ -1,0 +1,323 @@
+"""fedsol reproduce, from the command line: resuming, reusing, labelling and refusing."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedsol.cli import app
+from fedsol.errors import RunError
+from fedsol.experiment import Experiment
+from fedsol.paper import registry, reproduce
+from fedsol.paper.numbers import Number
+from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.store import Store, fingerprint, folder_name, read_run
+from fedsol.training import Callback
+
+
+def small(algorithm, **changes):
+    """Quick runs on the embedded digits, in the place of the paper's."""
+    return Experiment(
+        rounds=3,
+        data={"name": "digits", "download": False, "partition": {"clients": 6}},
+        model={"name": "small"},
+        algorithm={"name": algorithm},
+        client={"epochs": 1},
+        server={"fraction": 0.5},
+        engine={"kind": "local"},
+        **changes,
+    )
+
+
+def small_cells():
+    def cell(row, column, algorithm, paper, extra=False):
+        return Cell(("", row, column), {"dataset": "digits", "method": algorithm}, small(algorithm), paper, extra)
+
+    return [
+        cell("FedAvg", "first", "fedavg", Number(50.0, 1.0)),
+        cell("FedAvg", "again", "fedavg", Number(50.0)),
+        cell("FedProx", "first", "fedprox", Number(10.0, failed=True)),
+        cell("FedSAM", "first", "fedsam", None, extra=True),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _small_recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    known = {**registry.recipes(), "small": Recipe("small", "table", "A small table", "tab:small", small_cells)}
+    monkeypatch.setattr(registry, "recipes", lambda: known)
+    monkeypatch.setattr(reproduce, "recipes", lambda: known)
+
+
+def fedsol(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
+
+
+def runs_in(folder="runs/paper"):
+    return sorted(path.parent.relative_to(folder).as_posix() for path in Path(folder).rglob("experiment.toml"))
+
+
+def test_the_list_names_every_recipe():
+    done = fedsol("reproduce", "list")
+    assert done.exit_code == 0, done.output
+    for name in registry.recipes():
+        assert name in done.output
+
+
+def test_a_whole_table():
+    done = fedsol("reproduce", "small")
+    assert done.exit_code == 0, done.output
+    assert runs_in() == [
+        f"digits-dirichlet-0.1-small/{name}/seed-{seed}" for name in ("fedavg", "fedprox") for seed in (0, 1, 2)
+    ]
+    content = json.loads(Path("runs/paper/small.json").read_text())
+    assert content["partial"] is False
+    first, again, failed, extra = content["cells"]
+    values = [100 * read_run(Path(path)).accuracy for path in first["runs"]]
+    assert first["ours"]["mean"] == pytest.approx(sum(values) / 3)
+    assert first["difference"] == pytest.approx(first["ours"]["mean"] - 50.0)
+    assert again["ours"] == first["ours"]
+    assert failed["paper"]["failed"] is True
+    assert extra["ours"] is None
+    page = Path("runs/paper/small.md").read_text()
+    assert page.startswith("# small: A small table\n")
+    line = next(line for line in page.splitlines() if line.startswith("| FedAvg"))
+    spread = f"{first['ours']['mean']:.2f} ± {first['ours']['std']:.2f}"
+    assert line.startswith(f"| FedAvg | 50.00 ± 1.00 | {spread} | {first['difference']:+.2f} | 50.00 | {spread}")
+    assert "10.00 (failed)" in page
+    assert "PARTIAL" not in done.output
+    assert "FedSAM" not in page
+
+
+def test_finished_cells_are_skipped_and_a_killed_one_goes_on(monkeypatch):
+    assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
+    rows = Path("runs/paper/digits-dirichlet-0.1-small/fedavg/seed-0/metrics.jsonl")
+    before = rows.read_bytes()
+    stopped = Path("runs/paper/digits-dirichlet-0.1-small/fedprox/seed-0")
+
+    class KilledError(Exception):
+        pass
+
+    class Killed:
+        def __getattr__(self, event):
+            def tell(*arguments):
+                if event == "round_finished" and arguments[0].round == 2:
+                    raise KilledError
+
+            return tell
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedsol.progress.progress", lambda *arguments, **options: Killed())
+        assert isinstance(fedsol("reproduce", "small", "--seeds", "0").exception, KilledError)
+    assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 2
+    done = fedsol("reproduce", "small", "--seeds", "0")
+    assert done.exit_code == 0, done.output
+    assert "goes on after round 2" in done.output
+    assert "1/1 FedProx" in done.output
+    assert rows.read_bytes() == before
+    assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_partial_runs_say_so():
+    done = fedsol("reproduce", "small", "--seeds", "1", "--rounds", "1", "--part", "0.5", "--only", "method=fedavg")
+    assert done.exit_code == 0, done.output
+    assert "small (PARTIAL): A small table" in done.output
+    label = "[a] differs from the paper: 1 of 3 rounds; 1 of 3 seeds; 50 % of every client's data and of the test set"
+    assert label in done.output
+    assert label in Path("runs/paper/small.md").read_text()
+    assert "1 of the paper's 3 cells are not run (blank)" in done.output
+    assert re.search(r"\| FedProx \| 10\.00 \(failed\) \|  \|  \|", Path("runs/paper/small.md").read_text())
+    assert runs_in() == ["digits-dirichlet-0.1-small/fedavg+part=0.5+rounds=1/seed-1"]
+
+
+def test_other_settings_are_labelled_and_do_not_mix_with_the_papers():
+    assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
+    options = ["--seeds", "0", "--only", "method=fedavg", "--set", "client.lr=0.1"]
+    done = fedsol("reproduce", "small", *options)
+    assert done.exit_code == 0, done.output
+    assert "client.lr 0.1 instead of 0.01" in done.output
+    assert runs_in() == [f"digits-dirichlet-0.1-small/{name}/seed-0" for name in ("fedavg+lr=0.1", "fedavg")]
+
+
+def test_extra_rows_are_run_when_they_are_named():
+    done = fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedsam")
+    assert done.exit_code == 0, done.output
+    assert runs_in() == ["digits-dirichlet-0.1-small/fedsam/seed-0"]
+    assert "FedSAM" in done.output
+
+
+def test_a_run_with_an_equal_experiment_is_used_whatever_it_is_called():
+    run = fedsol("run", "--set", "rounds=3", "--set", "data.partition.clients=6", "--set", "algorithm.name=fedavg",
+                 "--set", "client.epochs=1", "--set", "server.fraction=0.5", "--out", "runs/paper/mine")  # fmt: skip
+    assert run.exit_code == 0, run.output
+    done = fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg")
+    assert done.exit_code == 0, done.output
+    assert runs_in() == ["mine"]
+    assert json.loads(Path("runs/paper/small.json").read_text())["cells"][0]["runs"] == ["runs/paper/mine"]
+
+
+def test_a_failing_run_does_not_keep_the_others_from_being_made(monkeypatch):
+    from fedsol import training
+
+    train = training.train
+
+    def diverges(experiment, *arguments, **options):
+        if experiment.algorithm["name"] == "fedavg":
+            raise RunError("the test loss is not finite")
+        return train(experiment, *arguments, **options)
+
+    monkeypatch.setattr(training, "train", diverges)
+    done = fedsol("reproduce", "small", "--seeds", "0")
+    assert done.exit_code == 1
+    assert "error: FedAvg, first, seed 0: the test loss is not finite" in done.output
+    assert runs_in() == ["digits-dirichlet-0.1-small/fedprox/seed-0"]
+
+
+def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
+    class Count(Callback):
+        def __init__(self, place):
+            self.place = place
+
+        def round_finished(self, result):
+            (self.place / "count.txt").write_text(str(result.round))
+
+    def draw(cells, ours, folder):
+        path = folder / "figure.txt"
+        path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
+        return [path]
+
+    known = registry.recipes()
+    known["watched"] = Recipe(
+        "watched", "figure", "Watched", "fig:small", small_cells, draw=draw, watch=lambda _, place: [Count(place)]
+    )
+    assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
+    done = fedsol("reproduce", "watched", "--seeds", "0,1", "--only", "method=fedavg")
+    assert done.exit_code == 0, done.output
+    assert runs_in("runs/paper/watched") == [f"digits-dirichlet-0.1-small/fedavg/seed-{seed}" for seed in (0, 1)]
+    assert Path("runs/paper/figure.txt").read_text() == "3 3"
+    assert "runs/paper/figure.txt" in done.output
+
+
+def test_a_recipe_may_say_what_a_run_is_worth():
+    asked = []
+
+    def evaluate(cell, runs):
+        asked.append(cell.key)
+        return Ours(float(len(runs))) if runs else None
+
+    registry.recipes()["valued"] = Recipe("valued", "table", "Valued", "tab:small", small_cells, evaluate=evaluate)
+    done = fedsol("reproduce", "valued", "--seeds", "0,1", "--only", "method=fedavg")
+    assert done.exit_code == 0, done.output
+    assert json.loads(Path("runs/paper/valued.json").read_text())["cells"][0]["ours"]["mean"] == 2.0
+    assert set(asked) == {("", "FedAvg", "first"), ("", "FedAvg", "again")}
+
+
+def test_rejected_updates_are_told():
+    done = fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg", "--set", "client.lr=1e30")
+    assert "9 updates rejected as unfit" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["smal"], "did you mean 'small'"),
+        (["small", "--only", "method=fedavg", "--set", "seed=3"], "--set seed: is not allowed"),
+        (["small", "--rounds", "0"], "rounds: 0 is not allowed"),
+        (["small", "--part", "1.5"], "data.part: 1.5 is not allowed"),
+        (["small", "--seeds", "a"], "--seeds: 'a' is not allowed"),
+        (["small", "--set", "client.epohcs=1"], "did you mean 'epochs'"),
+        (["main", "--only", "alpha=0.1,s=2"], "leaves no cell of main"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(arguments, message):
+    done = fedsol("reproduce", *arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not Path("runs").exists()
+
+
+def test_missing_data_is_named_before_anything_runs():
+    done = fedsol("reproduce", "larger-datasets", "--data-root", "elsewhere")
+    assert done.exit_code == 2
+    assert "cifar100: elsewhere/cifar100/cifar-100-binary.tar.gz is missing" in done.output
+    assert "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz" in done.output
+    assert "fedsol data fetch cifar100 --root elsewhere" in done.output
+    assert "imagenet100: elsewhere/imagenet100/train is missing" in done.output
+    assert "elsewhere/imagenet100: ImageNet may not be passed on" in done.output
+    assert not Path("runs").exists()
+
+
+def test_what_is_at_hand_is_said(monkeypatch):
+    monkeypatch.setattr(
+        "fedsol.paper.needs.missing_files", lambda name, root: [f"{name}: gone"] if name == "svhn" else []
+    )
+    done = fedsol("reproduce", "combinations")
+    assert done.exit_code == 2
+    assert "svhn: gone" in done.output
+    assert "At hand: cifar10, cinic10: --only dataset=cifar10|cinic10" in done.output
+
+
+def test_an_estimate_runs_nothing():
+    done = fedsol("reproduce", "small", "--estimate", "--seeds", "0,1")
+    assert done.exit_code == 0, done.output
+    assert "small on digits, fedavg:" in done.output
+    assert "4 runs, 4 still to be made: about" in done.output
+    assert not Path("runs").exists()
+
+
+def test_estimates_count_steps_and_tests(monkeypatch):
+    from fedsol.paper import estimate
+
+    monkeypatch.setattr(estimate, "measure", lambda _: estimate.Speed(step=2.0, test=0.5))
+    # 1,437 digits: 6 clients of 239.5 in 5 batches of 50; 3 are sampled; 360 test images in 8 batches; 3 rounds.
+    assert estimate.estimate([small("fedavg")]) == [3 * (3 * 5 * 2.0 + 8 * 0.5)]
+
+
+def test_settings_are_shown_without_a_run():
+    done = fedsol("reproduce", "hyperparameters")
+    assert done.exit_code == 0, done.output
+    assert "hyperparameters: Selected hyperparameters" in done.output
+    assert runs_in() == []
+
+
+def test_only_the_chosen_columns_are_shown_but_all_are_written():
+    done = fedsol("reproduce", "scenarios", "--only", "setting=rounds,dataset=svhn")
+    assert done.exit_code == 0, done.output
+    assert "clients" not in done.output.partition("Ours is the default")[0].partition("\n")[2]
+    written = Path("runs/paper/scenarios.md").read_text()
+    assert "clients: paper" in written
+    assert "| SVHN | 100.00 |  |  | 200.00 | 200.00 | +0.00 |" in written
+
+
+def test_a_figure_has_no_columns_for_numbers_of_the_paper():
+    def cells():
+        return [Cell(cell.key, cell.facts, cell.experiment) for cell in small_cells()[:1]]
+
+    registry.recipes()["drawn"] = Recipe("drawn", "figure", "Drawn", "fig:small", cells)
+    done = fedsol("reproduce", "drawn", "--seeds", "0", "--rounds", "1")
+    assert done.exit_code == 0, done.output
+    assert "difference" not in Path("runs/paper/drawn.md").read_text()
+    assert re.search(r"\| FedAvg \| [\d.]+ \[a\] \|\n", Path("runs/paper/drawn.md").read_text())
+
+
+def test_the_folder_of_a_cell_is_readable():
+    paper = small("fedsol").override({"algorithm.rho": 1.5})
+    assert (
+        folder_name(paper.override({"seed": 2}), paper).as_posix() == "digits-dirichlet-0.1-small/fedsol-rho=1.5/seed-2"
+    )
+
+
+def test_two_experiments_never_share_a_folder(tmp_path):
+    paper = small("fedavg")
+    store = Store(tmp_path / "runs")
+    place = store.place_for(paper, paper)
+    place.mkdir(parents=True)
+    other = paper.override({"server.lr_decay": 0.5})
+    (place / "experiment.toml").write_text(other.to_toml())
+    store = Store(tmp_path / "runs")
+    assert store.begun(other) == place
+    assert store.place_for(paper, paper) == place.with_name("seed-0-2")
+    assert fingerprint(paper) != fingerprint(other)
+    assert fingerprint(paper) == fingerprint(paper.override({"data.root": "elsewhere", "engine.kind": "workers"}))

@@ -1,0 +1,241 @@
+"""The report in a real browser: it works, complains about nothing and lets nothing in."""
+
+import pytest
+from browser import Page, browser, find_chromium, new_page
+from made_runs import make_run
+
+import fedsol
+from fedsol.report.live import LiveView
+from fedsol.report.page import write_report
+
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium here to open the page with")
+
+HOSTILE = "<script>alert(1)<script><img src=x onerror=alert(2)>"
+CURVES = "[...document.querySelectorAll('#curves path[data-method]')]"
+ROWS = "[...document.querySelector('#summary table').querySelectorAll('tbody tr')]"
+FIRST_COLUMN = f"{ROWS}.map(r => r.children[0].innerText)"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("chromium")) as address:
+        yield address
+
+
+@pytest.fixture
+def page(chromium):
+    with new_page(chromium) as tab:
+        yield tab
+        assert tab.problems == []
+        assert [url for url in tab.requests if not url.startswith(("file:", "data:", "http://127.0.0.1:"))] == []
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Three methods over two seeds with analyses, an unfinished run, and one with a hostile name."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for name in ("fedavg", "fedsol", "scaffold"):
+        for seed in range(2):
+            finished = 20 if (name, seed) == ("scaffold", 1) else None
+            changes = {"seed": seed, "algorithm.name": name}
+            make_run(folder / name / f"seed-{seed}", changes, rounds=30, analyses=True, finished=finished)
+    make_run(folder / HOSTILE, {"data.name": f"</script>{HOSTILE}.npz"}, rounds=30)
+    write_report([folder], folder / "report.html")
+    return (folder / "report.html").as_uri()
+
+
+def press(tab: Page, method: str) -> None:
+    numbers = tab.run("[...document.querySelectorAll('#curves .legend button')].map(b => b.dataset.method)")
+    tab.click("#curves .legend button", numbers.index(method))
+
+
+def test_every_section_is_there(page, mixed):
+    page.open(mixed)
+    titles = page.run("[...document.querySelectorAll('main h2')].map(h => h.innerText)")
+    assert titles == [
+        "Summary", "Learning curves", "Accuracy by class", "Analyses", "Partition", "Settings that differ",
+        "Environment", "Make it again",
+    ]  # fmt: skip
+    assert page.run(f"{CURVES}.length") == 4
+    assert page.run("document.querySelectorAll('#analyses .chart path[data-method]').length") == 6
+    assert page.run("document.querySelectorAll('#classes image').length") == 1
+    assert page.run("document.querySelectorAll('#partition .bar').length") == 20
+    assert "unfinished" in page.run("document.querySelector('#summary').innerText")
+
+
+def test_the_legend_toggles_methods_in_all_charts(page, mixed):
+    page.open(mixed)
+    press(page, "fedsol data.name=digits")
+    assert page.run(f"{CURVES}.map(p => p.dataset.method).includes('fedsol data.name=digits')") is False
+    assert page.run(f"{CURVES}.length") == 3
+    pressed = "document.querySelectorAll('.legend button[aria-pressed=false]').length"
+    assert page.run(pressed) == 2  # in both legends
+    assert page.run("document.querySelectorAll('#analyses .chart path[data-method]').length") == 4
+    press(page, "fedsol data.name=digits")
+    assert page.run(f"{CURVES}.length") == 4
+    assert page.run(pressed) == 0
+
+
+def test_tables_sort_by_value_both_ways(page, mixed):
+    page.open(mixed)
+    values = f"{ROWS}.map(r => parseFloat(r.children[3].innerText))"
+    page.click("#summary thead button", 3)
+    falling = page.run(values)
+    assert falling == sorted(falling, reverse=True)
+    assert page.run("document.querySelectorAll('#summary thead th')[3].getAttribute('aria-sort')") == "descending"
+    page.click("#summary thead button", 3)
+    assert page.run(values) == sorted(falling)
+    page.click("#summary thead button", 0)
+    names = page.run(FIRST_COLUMN)
+    assert names == sorted(names)
+
+
+def test_the_target_accuracy_can_be_changed(page, mixed):
+    page.open(mixed)
+    reached = f"{ROWS}.map(r => r.children[5].innerText)"
+    set_to = "const f = document.querySelector('#target'); f.value = '{}'; f.dispatchEvent(new Event('input'))"
+    page.run(set_to.format(100).join("{}"))
+    assert page.run(reached) == ["never"] * 4
+    page.run(set_to.format(1).join("{}"))
+    assert page.run(reached)[0] in ("1", "1 ± 0")
+    assert page.run("document.querySelectorAll('#summary thead button')[5].innerText").startswith("rounds to 1 %")
+
+
+def test_smoothing_metric_axis_and_bands_redraw_the_curves(page, mixed):
+    page.open(mixed)
+    drawn = [page.run("document.querySelector('#curves .chart svg').outerHTML")]
+    bands = "document.querySelectorAll('#curves .band').length"
+    assert page.run(bands) == 3
+    change = "{{const e = document.querySelectorAll('#curves .controls {}')[{}]; e.value = '{}';"
+    change += "e.dispatchEvent(new Event('{}', {{bubbles: true}}))}}"
+    for selector, number, value, event in (
+        ("input", 0, "9", "input"),
+        ("select", 1, "bytes", "change"),
+        ("select", 0, "test_loss", "change"),
+    ):
+        page.run(change.format(selector, number, value, event))
+        drawn.append(page.run("document.querySelector('#curves .chart svg').outerHTML"))
+    assert len(set(drawn)) == 4
+    assert "sent and received" in drawn[2]
+    assert "MB" in drawn[2]
+    page.run(change.format("select", 2, "none", "change"))
+    assert page.run(bands) == 0
+    page.run(change.format("select", 2, "seeds", "change"))
+    assert page.run("document.querySelectorAll('#curves .single').length") == 6
+
+
+def test_hover_and_arrow_keys_tell_the_values(page, mixed):
+    page.open(mixed)
+    page.run("document.querySelector('#curves svg').scrollIntoView({block: 'center', behavior: 'instant'})")
+    x, y = page.run(
+        "(() => { const b = document.querySelector('#curves .chart').getBoundingClientRect();"
+        "return [b.right - 14, b.top + 90] })()"
+    )
+    page.mouse("mouseMoved", x, y)
+    tip = page.run("document.querySelector('#curves .tip').innerText")
+    assert tip.startswith("round 30")
+    assert tip.count("%") >= 4
+    page.run("document.querySelector('#curves .chart svg').focus()")
+    key = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'Home', bubbles: true}))"
+    page.run(key)
+    assert "round 1 " in page.run("document.querySelector('#curves .readout').textContent")
+    page.run("document.querySelector('#classes .chart svg').focus()")
+    page.run(key.replace("Home", "ArrowRight"))
+    assert page.run("document.querySelector('#classes .readout').textContent").startswith("round 1, class 0:")
+
+
+def test_hostile_names_are_shown_and_do_nothing(page, mixed):
+    page.open(mixed)
+    assert HOSTILE in page.run("document.querySelector('#summary details').textContent")
+    assert HOSTILE in page.run("document.querySelector('#about').textContent")
+    assert page.run("document.querySelectorAll('main script, main img').length") == 0
+    assert page.run("document.scripts.length") == 2
+
+
+def test_the_policy_forbids_scripts_that_are_not_the_pages_own(chromium, mixed):
+    script = "const s = document.createElement('script'); s.textContent = 'window.bad = 1'; document.body.append(s)"
+    with new_page(chromium) as tab:
+        tab.open(mixed)
+        tab.run(f"{{{script}}}")
+        assert tab.run("window.bad") is None
+        assert any("Content Security Policy" in problem for problem in tab.problems)
+
+
+def test_twenty_runs_of_three_hundred_rounds_still_respond(page, tmp_path):
+    for index in range(20):
+        make_run(tmp_path / str(index), {"algorithm.rho": index / 10}, rounds=300, analyses=True)
+    write_report([tmp_path], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size <= 8_000_000
+    page.open((tmp_path / "report.html").as_uri())
+    assert page.run(f"{CURVES}.length") == 20
+    before = page.run(f"{CURVES}[19].getAttribute('d')")
+    page.run("{const e = document.querySelector('#smoothing'); e.value = 25; e.dispatchEvent(new Event('input'))}")
+    assert page.run(f"{CURVES}[19].getAttribute('d')") != before
+    press(page, "fedsol rho=0.5")
+    assert page.run(f"{CURVES}.length") == 19
+    page.click("#summary thead button", 3)
+    assert page.run(FIRST_COLUMN)[0].strip() == "fedsol rho=1.9"
+
+
+def test_a_phone_needs_no_sideways_scrolling(page, mixed):
+    page.open(mixed, width=390, height=844, phone=True)
+    assert page.run("document.documentElement.scrollWidth") == 390
+    assert page.run("document.querySelector('#curves svg').getBoundingClientRect().width") < 390
+
+
+def test_light_and_dark_follow_the_system_and_the_button(page, mixed):
+    colour = "getComputedStyle(document.body).backgroundColor"
+    page.open(mixed)
+    light = page.run(colour)
+    page.open(mixed, dark=True)
+    dark = page.run(colour)
+    assert light != dark
+    page.click("#theme")
+    assert page.run(colour) == light
+    page.click("#theme")
+    assert page.run(colour) == dark
+    assert page.run("document.querySelector('#theme').innerText") == "Theme: dark"
+    page.click("#theme")
+
+
+def test_everything_that_can_be_used_has_a_name(page, mixed):
+    page.open(mixed)
+    nameless = (
+        "[...document.querySelectorAll('button, select, input, svg[role=img]')].filter(e => !(e.textContent || "
+        "e.getAttribute('aria-label') || (e.labels && e.labels.length))).length"
+    )
+    assert page.run(nameless) == 0
+    ids = page.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_one_run_without_class_counts_or_rounds_is_shown_as_far_as_it_goes(page, tmp_path):
+    run = make_run(tmp_path / "run", rounds=3, counts=False)
+    write_report([run], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    assert page.run("document.querySelector('#settings')") is None
+    assert "which classes the clients hold" in page.run("document.querySelector('#partition').innerText")
+    choices = page.run("[...document.querySelector('#curves select').options].map(option => option.value)")
+    assert choices[:3] == ["test_accuracy", "test_loss", "train_loss"]
+    assert "rejected" not in choices  # always zero
+    (run / "metrics.jsonl").write_text("")
+    (run / "partition.json").unlink()
+    (run / "environment.json").unlink()
+    write_report([run], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    assert "0 of 3" in page.run("document.querySelector('#summary').innerText")
+
+
+def test_the_live_page_follows_the_run_to_its_end(page, tiny, tmp_path):
+    out = tmp_path / "run"
+
+    class Look(fedsol.Callback):
+        def round_finished(self, result):
+            if result.round == 1:
+                page.open(live.address)
+            page.until(f"document.querySelector('#state').innerText === 'live: {result.round} of 3 rounds'")
+
+    with LiveView(out) as live:
+        fedsol.train(tiny.override({"rounds": 3}), [live, Look()], out)
+    page.until("document.querySelector('#state').innerText === 'ended after 3 of 3 rounds'")
+    assert page.run(f"{CURVES}[0].getAttribute('d').split('L').length") == 3

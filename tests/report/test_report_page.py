@@ -1,0 +1,226 @@
+"""The report's data and page: which runs are found, how they are grouped and named, and that nothing gets out."""
+
+import json
+import re
+
+import pytest
+from made_runs import make_run
+from typer.testing import CliRunner
+
+from fedsol.cli import app
+from fedsol.errors import InputError
+from fedsol.report.collect import find_runs, read_runs
+from fedsol.report.columns import number, to_columns
+from fedsol.report.groups import differences, group_runs, label_groups
+from fedsol.report.page import embedded_json, render, report_data, write_report
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def data_of(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_numbers_become_series_lists_become_spreads_and_classes_a_heat_map():
+    rows = [
+        {"round": 1, "a": 0.5, "all": [1, 2, 6], "class_accuracy": [0.25, None], "layer": {"x": 3}, "word": "no"},
+        {"round": 3, "a": None, "all": [None, 4], "class_accuracy": [1.0, 0.5004], "layer": {"x": 4.0}},
+    ]
+    columns = to_columns(rows)
+    assert columns["x"] == [1, 3]
+    assert columns["series"] == {"a": [0.5, None], "layer.x": [3, 4]}
+    assert columns["spreads"] == {"all": [[1, 3, 6], [4, 4, 4]]}
+    assert columns["heat"] == {"class_accuracy": {"rows": [0, 1], "width": 2, "values": [250, -1, 1000, 500]}}
+
+
+def test_several_rows_of_one_round_are_a_spread_and_rows_without_a_round_are_counted():
+    columns = to_columns([{"round": 1, "v": 1}, {"round": 1, "v": 3}, {"round": 2, "v": 5}])
+    assert (columns["x"], columns["spreads"]) == ([1, 2], {"v": [[1, 2, 3], [5, 5, 5]]})
+    assert to_columns([{"v": 1}, {"v": 2}])["x"] == [1, 2]
+    assert to_columns([]) == {"x": [], "series": {}, "spreads": {}, "heat": {}}
+
+
+def test_a_long_heat_map_is_thinned_out_and_keeps_its_last_round():
+    rows = [{"round": n + 1, "class_accuracy": [n / 2000] * 100} for n in range(2000)]
+    heat = to_columns(rows)["heat"]["class_accuracy"]
+    assert len(heat["values"]) <= 60_000
+    assert heat["rows"][-1] == 1999
+    assert len(heat["values"]) == 100 * len(heat["rows"])
+
+
+def test_numbers_are_short_and_finite():
+    assert number(1 / 3) == 0.333333
+    assert number(123456789) == 123456789
+    assert repr(number(2.0)) == "2"
+    assert number(float("nan")) is number(float("inf")) is None
+
+
+def test_runs_are_found_below_in_order_and_once(tmp_path):
+    for name in ("b/seed-10", "b/seed-2", "a"):
+        make_run(tmp_path / name, rounds=1)
+    make_run(tmp_path / "a" / "inside", rounds=1)
+    (tmp_path / "experiment.toml").write_text("seed = 0\n")
+    found = find_runs([tmp_path, tmp_path / "a"])
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["a", "b/seed-2", "b/seed-10"]
+    assert [run.name for run in read_runs(found)] == ["a", "b/seed-2", "b/seed-10"]
+    assert [run.name for run in read_runs(found[:1])] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: (run / "partition.json").write_text("[]"), r"partition\.json: is not a JSON object"),
+        (lambda run: (run / "partition.json").write_text("{}"), r"partition\.json: is not a partition manifest"),
+        (lambda run: (run / "environment.json").write_text("{"), r"environment\.json: cannot be read"),
+        (lambda run: (run / "metrics.jsonl").write_text("{}\n"), r"metrics\.jsonl: line 1"),
+        (lambda run: (run / "experiment.toml").write_text("seed ="), r"experiment\.toml: cannot be read as TOML"),
+        (lambda run: (run / "analysis/divergence.jsonl").write_text("{\n"), r"divergence\.jsonl: line 1 is not JSON"),
+        (lambda run: (run / "analysis/divergence.jsonl").write_text("3\n"), r"line 1 is not a JSON object"),
+    ],
+)
+def test_a_damaged_run_is_named_and_nothing_is_written(tmp_path, spoil, message):
+    spoil(make_run(tmp_path / "run", rounds=1, analyses=True))
+    with pytest.raises(InputError, match=message):
+        write_report([tmp_path], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_class_counts_that_do_not_fit_the_clients_are_refused(tmp_path):
+    run = make_run(tmp_path / "run", rounds=1)
+    content = json.loads((run / "partition.json").read_text())
+    for wrong in ([[1] * 10] * 20, "many", [["a"]] * 20):
+        (run / "partition.json").write_text(json.dumps({**content, "class_counts": wrong}))
+        with pytest.raises(InputError, match=r"partition\.json: is not a partition manifest"):
+            read_runs([run])
+
+
+def test_what_is_being_written_does_not_disturb(tmp_path):
+    run = make_run(tmp_path / "run", rounds=3, analyses=True)
+    for name in ("metrics.jsonl", "analysis/divergence.jsonl"):
+        text = (run / name).read_text()
+        (run / name).write_text(text + '{"round": 4, "test_acc')
+    (found,) = read_runs([run])
+    assert len(found.rows) == 3
+    assert found.analyses["divergence"]["x"] == [1, 2, 3]
+    assert set(found.analyses["divergence"]["series"]) == {"global_local", "local_local", "layers.conv", "layers.head"}
+    assert len(found.analyses["knowledge"]["spreads"]["accuracy_after"]) == 3
+
+
+def test_runs_that_differ_by_the_seed_alone_are_one_method(tmp_path):
+    for name, changes in {
+        "a0": {"seed": 0, "algorithm.name": "fedavg"},
+        "a1": {"seed": 1, "algorithm.name": "fedavg", "engine.kind": "local", "data.root": "elsewhere"},
+        "s0": {"seed": 0, "algorithm.name": "fedsol", "algorithm.rho": 1.0},
+        "s1": {"seed": 0, "algorithm.name": "fedsol", "algorithm.rho": 0.5},
+        "t": {"seed": 0, "algorithm.name": "fedavg", "client.clip_norm": 3.0},
+        "u": {"seed": 0, "algorithm.name": "fedavg"},
+    }.items():
+        make_run(tmp_path / name, changes, rounds=1)
+    groups = group_runs(read_runs(find_runs([tmp_path])))
+    assert [group.runs for group in groups] == [[0, 1], [2], [3], [4], [5]]
+    labels = ["fedavg", "fedsol rho=1.0", "fedsol rho=0.5", "fedavg client.clip_norm=3.0", "fedavg (2)"]
+    assert label_groups(groups) == labels
+    different = differences(groups)
+    assert different["client.clip_norm"] == [None, None, None, 3.0, None]
+    assert "seed" not in different
+    assert "engine.kind" not in different
+
+
+def test_other_data_of_the_same_name_is_not_averaged(tmp_path):
+    for seed in range(2):
+        run = make_run(tmp_path / str(seed), {"seed": seed}, rounds=1)
+        environment = json.loads((run / "environment.json").read_text())
+        (run / "environment.json").write_text(json.dumps({**environment, "data_sha256": str(seed)}))
+    assert len(group_runs(read_runs(find_runs([tmp_path])))) == 2
+
+
+def test_a_method_of_the_users_own_needs_no_import(tmp_path):
+    run = make_run(tmp_path / "run", rounds=1)
+    text = (run / "experiment.toml").read_text().replace('name = "fedsol"', 'name = "no_such_module:Mine"')
+    (run / "experiment.toml").write_text(text)
+    assert report_data(read_runs([run]))["groups"][0]["label"] == "no_such_module:Mine"
+
+
+def test_embedded_json_cannot_end_its_element():
+    text = embedded_json({"</script>": "<!--<script>&amp;\u2028"})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"</script>": "<!--<script>&amp;\u2028"}
+
+
+def test_hostile_names_are_text(tmp_path):
+    make_run(tmp_path / f"x{HOSTILE.replace('/', '_')}", {"data.name": HOSTILE + ".npz"}, rounds=1)
+    page = render(report_data(read_runs(find_runs([tmp_path]))))
+    assert "alert(1)" in page
+    assert HOSTILE not in page
+    assert page.count("<script") == page.count("</script>") == 2
+    assert data_of(page)["runs"][0]["dataset"] == HOSTILE + ".npz"
+
+
+def test_data_cannot_name_a_part_of_the_page(tmp_path):
+    make_run(tmp_path / "{{script}}", {"data.name": "{{style}}.npz"}, rounds=1)
+    page = render(report_data(read_runs(find_runs([tmp_path]))))
+    assert page.count('"use strict"') == 1
+    assert "{{style}}.npz" in data_of(page)["runs"][0]["toml"]
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(tmp_path):
+    page = render(report_data(read_runs([make_run(tmp_path / "run", rounds=2)])))
+    addresses = set(re.findall(r"https?://[^\"' )]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, never fetched
+    assert "default-src 'none'" in page.replace("&#x27;", "'")
+
+
+def test_the_same_runs_give_the_same_page(tmp_path):
+    make_run(tmp_path / "run", rounds=2, analyses=True)
+    for name in ("a.html", "b.html"):
+        write_report([tmp_path / "run"], tmp_path / name)
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_an_interrupted_run_and_one_without_rounds(tmp_path):
+    make_run(tmp_path / "a", rounds=8, finished=3)
+    (make_run(tmp_path / "b", {"seed": 1}, rounds=8) / "metrics.jsonl").write_text("")
+    data = report_data(read_runs(find_runs([tmp_path])))
+    assert [(len(run["metrics"]["x"]), run["planned"]) for run in data["runs"]] == [(3, 8), (0, 8)]
+
+
+def test_twenty_runs_of_three_hundred_rounds_and_a_hundred_classes_fit_in_8_mb(tmp_path):
+    for index in range(20):
+        make_run(tmp_path / str(index), {"seed": index}, rounds=300, classes=100, analyses=True)
+    write_report([tmp_path], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size <= 8_000_000
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs" / "one", rounds=2)
+    done = command("runs")
+    assert done.exit_code == 0, done.output
+    assert "1 run: report.html" in done.output
+    assert data_of((tmp_path / "report.html").read_text())["runs"][0]["command"].startswith("fedsol run runs/one/exp")
+    assert command("runs", "runs/one", "-o", "new/folder/page.html").exit_code == 0
+    assert (tmp_path / "new/folder/page.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: there is no such directory"),
+        (["empty"], "empty: holds no run"),
+        (["runs", "-o", "empty"], "empty: is a directory"),
+        (["runs", "-o", "file/page.html"], "file/page.html: cannot be written"),
+    ],
+)
+def test_bad_input_is_one_message(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    make_run(tmp_path / "runs" / "one", rounds=1)
+    done = command(*arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert len(done.output.strip().splitlines()) == 1

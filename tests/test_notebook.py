@@ -1,0 +1,64 @@
+"""Runs in notebooks: a table of metrics, a picture, and the example that is executed."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+
+import fedsol
+from fedsol.report.notebook import curve_svg
+from fedsol.runs import Run
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
+
+
+def test_metrics_are_a_table_indexed_by_round(tiny):
+    run = fedsol.train(tiny.override({"rounds": 3, "server.evaluate_every": 2}))
+    table = run.metrics
+    assert isinstance(table, pandas.DataFrame)
+    assert list(table.index) == list(table["round"]) == [1, 2, 3]
+    assert list(table.columns) == list(run.rows[0])
+    assert table["train_loss"].tolist() == [row["train_loss"] for row in run.rows]
+    assert table["test_accuracy"].isna().tolist() == [True, False, False]
+    assert table.loc[3, "test_accuracy"] == run.final_accuracy
+    assert table.sort_values("round")["test_accuracy"].dtype == float
+
+
+def test_a_run_without_rounds_has_an_empty_table_and_still_shows(tiny):
+    run = Run(tiny, [])
+    assert run.metrics.empty
+    assert "No round was evaluated yet" in run._repr_html_()
+
+
+def test_a_run_shows_a_table_and_a_curve(tiny, tmp_path):
+    shown = fedsol.train(tiny, out=tmp_path / "run")._repr_html_()
+    for part in ("fedavg", "digits, dirichlet", "2 of 2", "final accuracy", "<svg", "<polyline", str(tmp_path / "run")):
+        assert part in shown
+
+
+def test_what_a_run_is_called_is_only_text(tiny):
+    hostile = "<img src=x onerror=alert(1)>"
+    run = Run(tiny.override({"data.name": hostile}), [], directory=Path(hostile))
+    assert "<img" not in run._repr_html_()
+    assert "&lt;img" in run._repr_html_()
+
+
+def test_the_curve_runs_from_the_lower_left_to_where_the_values_say():
+    drawing = curve_svg([(1, 0.0), (11, 1.0)])
+    assert 'points="46.0,190.0 446.0,12.0"' in drawing
+    assert curve_svg([(4, 0.5)]).count(">4<") == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_example_notebook_runs(tmp_path):
+    nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel are in the dev extra")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient and ipykernel are in the dev extra")
+    pytest.importorskip("ipykernel", reason="nbclient and ipykernel are in the dev extra")
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    assert all(not cell.get("outputs") for cell in notebook.cells), "the notebook is kept without outputs"
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    pages = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    assert "<svg" in pages[0]
+    assert sum("<table" in page for page in pages) == 3
+    assert [output["text"] for output in outputs if output.output_type == "stream"] == ["True\n"]
