@@ -6,8 +6,11 @@ current. A cell whose results are not here says so.
 
 import statistics
 import sys
+import tomllib
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from fedsol.personalization.comparison import Entry, read_entries
 from fedsol.personalization.statistics import accuracies_after, epochs_of, losers, spread
@@ -16,15 +19,15 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "personalization.md"
 MISSING = "not run"
 
-PAPER: dict[str, Sequence[str]] = {
-    "local-only": ["84.7 ± 12.8"],
-    "fedavg": ["84.1 ± 13.4", "88.9 ± 8.9"],
-    "perfedavg": ["80.5 ± 16.2", "86.3 ± 10.4"],
-    "fedbabu": ["84.6 ± 12.7", "89.2 ± 8.4"],
-    "knn-per": ["85.7 ± 12.3", "89.7 ± 8.1"],
-    "fedsol": ["87.5 ± 9.7", "90.5 ± 7.8"],
+IN_PAPER = {
+    "local-only": "Local-only",
+    "fedavg": "FedAvg",
+    "perfedavg": "PerFedAvg",
+    "fedbabu": "FedBABU",
+    "knn-per": "kNN-Per",
+    "fedsol": "FedSOL-FT",
 }
-"""FedSOL's appendix, table of personalised performance, CIFAR-10, Dirichlet 0.1."""
+"""What the rows are called in the paper's table, whose first column is CIFAR-10."""
 
 METHODS = {
     "local-only": "Local-only",
@@ -53,10 +56,10 @@ def render() -> dict[str, str]:
         f"| method | e | digits: {ours} | CIFAR-10: {ours} | paper, CIFAR-10 |\n|---|---|---|---|---|---|---|---|---|"
     )
     lines = [head]
+    paper = tomllib.loads(resources.files("fedsol.paper").joinpath("numbers", "personalized.toml").read_text("utf-8"))
     for name, title in METHODS.items():
         for row, epochs in enumerate(["–"] if name == "local-only" else [1, 5]):
-            paper = PAPER[name][row] if name in PAPER else "–"
-            cells = [*_cells(digits, name, row), *_cells(cifar10, name, row), paper]
+            cells = [*_cells(digits, name, row), *_cells(cifar10, name, row), _paper(paper, name, epochs)]
             lines.append(f"| {title if not row else ''} | {epochs} | {' | '.join(cells)} |")
     held_out = ["| method | e | mean ± std | worst / best 10 % | lose |\n|---|---|---|---|---|"]
     for name, title in HELD_OUT.items():
@@ -82,6 +85,13 @@ def _cells(folder: Path, name: str, row: int, alone: str = "local-only") -> list
         f"{_points(total.worst_decile)} / {_points(total.best_decile)}",
         f"{sum(len(one.clients) for one in lost)} of {sum(one.of for one in lost)}" if lost else "–",
     ]
+
+
+def _paper(paper: dict[str, Any], name: str, epochs: int | str) -> str:
+    if name not in IN_PAPER:
+        return "–"
+    key = IN_PAPER[name] if epochs == "–" else f"{IN_PAPER[name]}, e = {epochs}"
+    return str(paper["block"][0]["rows"][key][0])
 
 
 def _entry(path: Path, alone: Path) -> Entry:
