@@ -69,6 +69,7 @@ gallery: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m fedsol.reference docs/experiment.md
+	$(BIN)/python results/personalization/table.py
 
 results: $(VENV)/.installed
 	$(BIN)/python -m fedsol.paper.page results docs/results.md

@@ -46,7 +46,7 @@ def test_help_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for command in ("run", "compare", "list", "partition", "report", "data"):
+    for command in ("run", "compare", "list", "partition", "personalize", "report", "data"):
         assert command in done.stdout
 
 

@@ -11,6 +11,7 @@ from toys import WithBatchNorm, moved_from, random_batch, split, task_for
 import fedsol
 from fedsol import Experiment
 from fedsol.algorithms import ALGORITHMS, make_algorithm
+from fedsol.federation import build_federation
 from fedsol.files import read_tensors, same_tensors, sha256, tensors_to_bytes
 from fedsol.weights import clone, pick
 
@@ -80,9 +81,16 @@ CASES = [
     *(Case("fedsol-ablation", {"strategy": name}, degenerate={"beta": 0.0, "rho": 0.0}) for name in ("A3", "A4", "A6")),
     Case("fedsol-ablation", {"strategy": "A5"}),
     *(Case("fedsol-ablation", {"strategy": f"A{number}", "perturb": "all"}) for number in (2, 3, 4, 6)),
+    Case("perfedavg"),
+    Case("fedbabu"),
+    Case("knn-per", degenerate={}),
+    Case("local-only"),
 ]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+every_federated_case = pytest.mark.parametrize(
+    "case", [case for case in CASES if ALGORITHMS[case.name].federates], ids=lambda case: case.id
+)
 
 
 def experiment(table: dict[str, Any], **changes: Any) -> Experiment:
@@ -103,7 +111,7 @@ def test_every_registered_algorithm_is_under_test():
     assert {case.name for case in CASES} == set(ALGORITHMS)
 
 
-@every_case
+@every_federated_case
 def test_two_rounds_run_and_are_deterministic(case):
     first = fedsol.train(experiment(case.table))
     assert len(first.rows) == 2
@@ -157,10 +165,7 @@ def test_the_first_round_is_fedavgs_bit_for_bit(case):
     assert same_tensors(fedsol.train(experiment(case.table, rounds=1)).weights, fedavg.weights)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name != "fedavg" and case.settings.get("strategy") != "A0"],
-    ids=lambda case: case.id,
-)  # fmt: skip
+@pytest.mark.parametrize("case", [case for case in CASES if case.degenerate != {}], ids=lambda case: case.id)
 def test_with_its_own_settings_it_is_not_fedavg(case):
     fedavg = fedsol.train(experiment({"name": "fedavg"}, rounds=3))
     assert not same_tensors(fedsol.train(experiment(case.table, rounds=3)).weights, fedavg.weights)
@@ -181,7 +186,7 @@ def test_a_gradient_touches_nothing_it_was_given(case):
     assert not any(tensor.requires_grad for tensor in (*weights.values(), *gradient.values()))
 
 
-@every_case
+@every_federated_case
 def test_it_works_with_batch_norm_and_dropout(case):
     run = fedsol.train(experiment(case.table, model__name="contract_models:with_batch_norm", model__options={}))
     assert all(row["rejected"] == 0 for row in run.rows)
@@ -191,13 +196,13 @@ def test_it_works_with_batch_norm_and_dropout(case):
     )
 
 
-@every_case
+@every_federated_case
 def test_it_works_with_one_client(case):
     run = fedsol.train(experiment(case.table, data__partition__clients=1, server__fraction=1.0))
     assert [row["clients"] for row in run.rows] == [1, 1]
 
 
-@every_case
+@every_federated_case
 @pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
 def test_it_works_with_a_client_of_one_sample(case, model):
     tables = experiment(case.table).model_dump(exclude_none=True)
@@ -210,7 +215,7 @@ def test_it_works_with_a_client_of_one_sample(case, model):
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam", "yogi"])
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("name", sorted(name for name, method in ALGORITHMS.items() if method.federates))
 def test_every_server_optimizer_combines_with_every_method(name, optimizer, tmp_path):
     table = {"name": name}
     changes = {"server__optimizer": optimizer, "server__optimizer_lr": 0.1, "rounds": 3}
@@ -240,3 +245,54 @@ def test_methods_whose_formulas_need_sgd_say_so(name):
         experiment({"name": name}, client__optimizer="adam")
     with pytest.raises(fedsol.InputError, match=r"client\.optimizer: 'sgd' with nesterov is not allowed with"):
         experiment({"name": name}, client__optimizer_options={"nesterov": True})
+
+
+@every_case
+def test_every_client_can_make_the_model_its_own_on_every_engine(case):
+    run = fedsol.train(experiment(case.table))
+    found = fedsol.personalize(run, changes={"epochs": (1, 2)})
+    assert [result.client for result in found.results] == [0, 1, 2, 3]
+    assert all(outcome.accuracy is not None for result in found.results for outcome in result.after)
+    again = fedsol.personalize(run, changes={"epochs": (1, 2)}, where={"engine.kind": "workers", "engine.workers": 2})
+    assert again.results == found.results
+
+
+@pytest.mark.parametrize("table", [{"name": "fedbabu"}, {"name": "fedsol", "perturb": "body"}, {"name": "scaffold"}])
+@pytest.mark.parametrize("optimizer", ["average", "adam"])
+def test_a_frozen_classifier_stays_what_it_was_bit_for_bit(table, optimizer):
+    changes = {"client__weight_decay": 0.1, "server__optimizer": optimizer, "rounds": 3}
+    if table["name"] != "fedbabu":
+        changes["client__trains"] = "body"
+    initial = build_federation(experiment(table, **changes)).initial_weights()
+    run = fedsol.train(experiment(table, **changes))
+    head = build_federation(experiment(table)).model.head_names
+    assert [name for name, tensor in initial.items() if torch.equal(run.weights[name], tensor)] == list(head)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"name": "fedsol"},
+        {"name": "fedsol", "strength": "adaptive-column"},
+        {"name": "fedprox", "usage": "perturbed", "perturb": "head"},
+        {"name": "fedsol-ablation", "strategy": "A3"},
+    ],
+)
+def test_a_perturbation_of_a_frozen_classifier_is_refused(table):
+    with pytest.raises(
+        fedsol.InputError, match=r"client\.trains: 'body' is not allowed with algorithm\.perturb = 'head'"
+    ):
+        experiment(table, client__trains="body")
+    experiment({**table, "perturb": "body"}, client__trains="body")
+    experiment({**table, "strength": "fixed"}, client__trains="body")
+
+
+def test_a_method_that_does_not_federate_has_rounds_without_clients():
+    run = fedsol.train(experiment({"name": "local-only"}))
+    assert [(row["clients"], row["client_ids"], row["bytes_down"], row["train_loss"]) for row in run.rows] == [
+        (0, [], 0, None)
+    ] * 2
+    assert same_tensors(run.weights, build_federation(experiment({"name": "local-only"})).initial_weights())
+    tables = experiment({"name": "local-only"}).model_dump(exclude_none=True)
+    del tables["rounds"]
+    assert build_federation(Experiment(**tables)).experiment.rounds == 1

@@ -21,6 +21,7 @@ def test_the_public_names():
         "Run",
         "RunError",
         "Split",
+        "personalize",
         "perturbation",
         "register",
         "train",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fedsol.errors import FedsolError, InputError, RunError
     from fedsol.experiment import Experiment
     from fedsol.gradients import perturbation
+    from fedsol.personalization.loop import personalize
     from fedsol.runs import Run
     from fedsol.training import Callback, RoundResult, train
 
@@ -27,6 +28,7 @@ _HOMES = {
     "Run": "fedsol.runs",
     "RunError": "fedsol.errors",
     "Split": "fedsol.data.types",
+    "personalize": "fedsol.personalization.loop",
     "perturbation": "fedsol.gradients",
     "register": "fedsol.algorithms",
     "train": "fedsol.training",
@@ -44,6 +46,7 @@ __all__ = [
     "Run",
     "RunError",
     "Split",
+    "personalize",
     "perturbation",
     "register",
     "train",

@@ -244,6 +244,33 @@ def partition(
 
 @app.command()
 @guarded
+def personalize(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Directories of runs, or of results that are there already.")
+    ],
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="finetune, knn-per or local-only (default: the run's own).")
+    ] = None,
+    epochs: Annotated[str | None, typer.Option("--epochs", help="Comma-separated (default: 1,5).")] = None,
+    test: Annotated[
+        str | None, typer.Option("--test", help="matched (to the client's labels) or held-out (its own samples).")
+    ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option("--against", help="Local-only results: who does better alone?")
+    ] = None,
+    changes: SetOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Directory (default: RUN/personal/METHOD).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with clients that are missing.")] = False,
+) -> None:
+    """Every client's own model from a run's final one: accuracies over clients, and who would do better alone."""
+    from fedsol.personal_commands import make_request, personalize_runs
+
+    request = make_request(method, epochs, test, changes or [])
+    personalize_runs(runs, request, against or [], out, resume, new_directory)
+
+
+@app.command()
+@guarded
 def estimate(
     experiment: ExperimentArgument = None,
     changes: SetOption = None,

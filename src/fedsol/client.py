@@ -1,6 +1,7 @@
 """train_client(): the only batch loop."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.data.batches import batches
+from fedsol.data.batches import batches, in_groups
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.experiment import ClientSettings
@@ -36,10 +37,21 @@ class LocalTraining:
     seed: int
     lr: float
     device: torch.device
+    lr_decay: float = 1.0
+    """Factor on the learning rate after each epoch."""
+
+
+AfterEpoch = Callable[[int, Weights], None]
+"""Sees the number of a finished epoch and the weights after it, which go on changing."""
 
 
 def train_client(
-    job: Job, algorithm: Algorithm, model: SplitModel, data: ClientData, training: LocalTraining
+    job: Job,
+    algorithm: Algorithm,
+    model: SplitModel,
+    data: ClientData,
+    training: LocalTraining,
+    after_epoch: AfterEpoch = lambda _epoch, _weights: None,
 ) -> Update:
     """Trains the job's weights on the client's data with the algorithm's gradient; touches none of its inputs."""
     task = make_task(model, on_device(job.weights, training.device), training.lr, training.settings.momentum)
@@ -47,7 +59,7 @@ def train_client(
     model.train(True)
     with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
         state = algorithm.begin(task, on_device(job.broadcast, training.device), on_device(job.state, training.device))
-        loss, steps = _run_batches(job, algorithm, task, local, state, data, training)
+        loss, steps = _run_batches(job, algorithm, task, local, state, data, training, after_epoch)
         new_state, payload = algorithm.finish(task, local, steps, state)
     return Update(
         client=job.client,
@@ -66,6 +78,15 @@ def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float) -
     return Task(model, pick(weights, model.names), buffers, clone(buffers), lr, momentum)
 
 
+def frozen_names(algorithm: Algorithm, settings: ClientSettings, model: SplitModel) -> tuple[str, ...]:
+    """Parameters that local training leaves alone: the classifier's, if the method or `client.trains` says so."""
+    if "body" not in (algorithm.trains, settings.trains):
+        return ()
+    if not model.body_names:
+        raise InputError("client.trains: 'body' is not allowed: the model has no weights but those of its classifier")
+    return model.head_names
+
+
 def _run_batches(
     job: Job,
     algorithm: Algorithm,
@@ -74,36 +95,38 @@ def _run_batches(
     state: State,
     data: ClientData,
     training: LocalTraining,
+    after_epoch: AfterEpoch,
 ) -> tuple[float, int]:
     """Steps through all epochs, changing `local` in place; returns the mean loss and the number of steps."""
     settings = training.settings
-    optimizer = make_optimizer(settings, list(local.values()), training.lr)
+    frozen = frozen_names(algorithm, settings, task.model)
+    trained = {name: tensor for name, tensor in local.items() if name not in frozen}
+    optimizer = make_optimizer(settings, list(trained.values()), algorithm.learning_rate(training.lr))
     generator = generator_for(training.seed, "client", job.round, job.client)
     total = torch.zeros((), device=training.device)
-    all_steps = settings.epochs * -(-len(data.indices) // settings.batch_size)
-    last_step = max(1, round(job.work * all_steps))
+    per_step = settings.batch_size * algorithm.batches_per_step
+    last_step = max(1, round(job.work * settings.epochs * -(-len(data.indices) // per_step)))
     steps = 0
-    for batch in batches(
-        data.dataset.train,
-        data.indices,
-        data.dataset,
-        settings.batch_size,
-        settings.epochs,
-        generator,
-        training.device,
-    ):
-        gradients, loss = algorithm.gradient(task, local, batch, state)
-        if gradients.keys() != local.keys():
-            raise _wrong_names(algorithm, gradients, local)
-        for name, tensor in local.items():
-            tensor.grad = gradients[name]
-        if settings.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(list(local.values()), settings.clip_norm)
-        optimizer.step()
-        total += loss
-        steps += 1
-        if steps == last_step:
-            break
+    for epoch in range(1, settings.epochs + 1):
+        stream = batches(
+            data.dataset.train, data.indices, data.dataset, settings.batch_size, 1, generator, training.device
+        )
+        for batch in in_groups(stream, algorithm.batches_per_step):
+            if steps == last_step:
+                break
+            gradients, loss = algorithm.gradient(task, local, batch, state)
+            if gradients.keys() != local.keys():
+                raise _wrong_names(algorithm, gradients, local)
+            for name, tensor in trained.items():
+                tensor.grad = gradients[name]
+            if settings.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(list(trained.values()), settings.clip_norm)
+            optimizer.step()
+            total += loss
+            steps += 1
+        after_epoch(epoch, {**local, **task.buffers})
+        for group in optimizer.param_groups:
+            group["lr"] *= training.lr_decay
     for tensor in local.values():
         tensor.grad = None
     return float(total) / max(steps, 1), steps

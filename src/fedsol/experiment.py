@@ -129,6 +129,10 @@ class ClientSettings(Table):
         default_factory=dict
     )
     clip_norm: Annotated[float | None, Field(gt=0, description="longest gradient that is applied")] = None
+    trains: Annotated[
+        Literal["all", "body"],
+        Field(description="what local training changes: all weights, or all but the classifier (FedBABU's idea)"),
+    ] = "all"
 
 
 class ServerSettings(Table):
@@ -207,10 +211,12 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        from fedsol.algorithms import find_algorithm
+        from fedsol.algorithms import find_algorithm, make_algorithm
         from fedsol.client import check_optimizer
 
         check_optimizer(self.client)
+        if self.client.trains == "body":
+            make_algorithm(self.algorithm).check_frozen_head()
         self._check_privacy()
         robust = self.server.aggregation != "mean"
         if robust and not find_algorithm(self.algorithm["name"]).averages_plainly():

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsol.algorithms import make_algorithm
+from fedsol.algorithms import find_algorithm, make_algorithm
 from fedsol.algorithms.base import Algorithm
-from fedsol.client import ClientData, LocalTraining, make_task, on_device, train_client
+from fedsol.client import ClientData, LocalTraining, frozen_names, make_task, on_device, train_client
 from fedsol.data.batches import evaluation_batches
 from fedsol.data.building import check_augmentation
 from fedsol.data.custom import load_custom
@@ -53,6 +53,11 @@ class Federation:
     def initial_weights(self) -> Weights:
         """The global weights before the first round."""
         return self.model.initial_weights()
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Names of the parameters that no client trains."""
+        return frozen_names(self.algorithm, self.experiment.client, self.model)
 
     def initial_state(self) -> State:
         """A client's own state before its first job."""
@@ -139,7 +144,9 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
         device,
         getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
     )
-    return Federation(experiment, dataset, partition, model, make_algorithm(experiment.algorithm), device)
+    algorithm = make_algorithm(experiment.algorithm)
+    frozen_names(algorithm, experiment.client, model)  # a model that does not allow it is refused before any work
+    return Federation(experiment, dataset, partition, model, algorithm, device)
 
 
 def load_dataset(settings: DataSettings) -> Dataset:
@@ -200,7 +207,7 @@ def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
     partition = experiment.data.partition
     changes: dict[str, object] = {}
     if experiment.rounds is None:
-        changes["rounds"] = rounds
+        changes["rounds"] = rounds if find_algorithm(experiment.algorithm["name"]).federates else 1
     if experiment.server.fraction is None:
         changes["server.fraction"] = fraction
     if partition.clients is None and partition.kind not in ("own", "file"):

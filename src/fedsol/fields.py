@@ -6,10 +6,12 @@ Algorithms describe their settings with these and need no validation library of 
 import dataclasses
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 NonNegative = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+PositiveShare = Annotated[float, Gt(0), Le(1)]
 Count = Annotated[int, Ge(1)]
 
 

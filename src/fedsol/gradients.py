@@ -71,6 +71,16 @@ def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: flo
     }
 
 
+def check_frozen_head(strength: Strength, where: Where) -> None:
+    """Raises `ValueError` if a perturbation is 0 as long as the head is not trained: that of the head, if adaptive."""
+    if where == "head" and strength != "fixed":
+        raise ValueError(
+            f"client.trains: 'body' is not allowed with algorithm.perturb = 'head' and strength = {strength!r}: the "
+            "classifier never moves, so nothing would be perturbed; set algorithm.perturb to 'body' or 'all', or "
+            "algorithm.strength to 'fixed'"
+        )
+
+
 def adaptive_lambda(moved: Tensor, strength: Strength) -> Tensor:
     """Lambda of one tensor that has `moved` from its anchor (equation 7)."""
     by_column = strength == "adaptive-column" and moved.dim() > 0

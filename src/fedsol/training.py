@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -179,7 +179,7 @@ class _Loop:
         start = time.perf_counter()
         before = self.server
         with self.interrupts.allowed():
-            clients = sample_clients(self.federation.experiment, self.federation.clients, round_number)
+            clients = self._sample(round_number)
             self._tell("round_started", round_number, clients)
             inbox, bytes_down = self._train(round_number, clients)
             accepted = inbox.accepted()
@@ -197,6 +197,12 @@ class _Loop:
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, held_out, row))
+
+    def _sample(self, round_number: int) -> list[int]:
+        """The clients of a round; nobody, if the method has no use for rounds."""
+        if not self.federation.algorithm.federates:
+            return []
+        return sample_clients(self.federation.experiment, self.federation.clients, round_number)
 
     def _train(self, round_number: int, clients: Sequence[int]) -> tuple[Inbox, int]:
         """The round's updates, and the bytes that were sent for them."""
@@ -225,6 +231,8 @@ class _Loop:
             return before
         rule = partial(aggregate, settings, self.federation.algorithm)
         after = self.engine.aggregate(before, updates, rule)
+        # What nobody trained stays as it is: an average of equal tensors is not always that tensor, to the last bit.
+        after = replace(after, weights={**after.weights, **pick(before.weights, self.federation.frozen)})
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(
                 f"the global model has values {problem} after round {len(self.rows) + 1}; the run stops after round "

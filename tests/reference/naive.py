@@ -159,7 +159,17 @@ class FedAvg:
     def zeros(self):
         return [torch.zeros_like(w) for w in self.initial.parameters()]
 
-    def gradient(self, client, model, anchor, batch):
+    def steps(self, epoch):
+        """What each step of an epoch sees: here one batch."""
+        return epoch
+
+    def step_size(self, lr):
+        return lr
+
+    def is_trained(self, name):
+        return True
+
+    def gradient(self, client, model, anchor, batch, lr):
         return local_gradient(model, batch)
 
     def client_done(self, client, model, anchor, steps, lr):
@@ -182,19 +192,38 @@ class FedAvg:
 
 
 class FedSAM(FedAvg):
-    def gradient(self, client, model, anchor, batch):
+    def gradient(self, client, model, anchor, batch, lr):
         g = local_gradient(model, batch)
         norm = math.sqrt(float(dot(g, g)))
         return local_gradient(moved(model, [self.settings["rho"] * x / norm for x in g]), batch)
 
 
 class FedASAM(FedAvg):
-    def gradient(self, client, model, anchor, batch):
+    def gradient(self, client, model, anchor, batch, lr):
         g = local_gradient(model, batch)
         scaled = [w.detach().abs() * x for w, x in zip(model.parameters(), g, strict=True)]
         norm = math.sqrt(float(dot(scaled, scaled)))
         step = [self.settings["rho"] * w.detach() ** 2 * x / norm for w, x in zip(model.parameters(), g, strict=True)]
         return local_gradient(moved(model, step), batch)
+
+
+class PerFedAvg(FedAvg):
+    """First-order: a step on one batch, the gradient there on the next, applied where it began."""
+
+    def steps(self, epoch):
+        return [epoch[i : i + 2] for i in range(0, len(epoch), 2)]
+
+    def step_size(self, lr):
+        return self.settings["outer_lr"]
+
+    def gradient(self, client, model, anchor, batch, lr):
+        inner = local_gradient(model, batch[0])
+        return local_gradient(moved(model, [-lr * g for g in inner]), batch[-1])
+
+
+class FedBABU(FedAvg):
+    def is_trained(self, name):
+        return not name.startswith("head.")
 
 
 class Proximal(FedAvg):
@@ -214,7 +243,7 @@ class Proximal(FedAvg):
         direction = self.proximal_gradient(client, model, anchor, batch)
         return proximal_perturbation(direction, model, anchor, self.settings)
 
-    def gradient(self, client, model, anchor, batch):
+    def gradient(self, client, model, anchor, batch, lr):
         if self.settings["usage"] == "perturbed":
             return local_gradient(moved(model, self.perturbation(client, model, anchor, batch)), batch)
         local = local_gradient(model, batch)
@@ -301,10 +330,10 @@ class Scaffold(Proximal):
 
 
 class FedNova(Scaffold):
-    def gradient(self, client, model, anchor, batch):
+    def gradient(self, client, model, anchor, batch, lr):
         if not self.settings["control"]:
             return local_gradient(model, batch)
-        return super().gradient(client, model, anchor, batch)
+        return super().gradient(client, model, anchor, batch, lr)
 
     def new_parameters(self, anchor, models, shares, steps):
         super().new_parameters(anchor, models, shares, steps)
@@ -328,7 +357,7 @@ class FedSOL(Proximal):
 class Ablation(FedSOL):
     """The paper's table of other perturbation strategies."""
 
-    def gradient(self, client, model, anchor, batch):
+    def gradient(self, client, model, anchor, batch, lr):
         def local(at):
             return local_gradient(at, batch)
 
@@ -367,6 +396,9 @@ METHODS = {
     "moon": (MOON, USE | {"mu": 0.1, "tau": 0.5}),
     "fedsol": (FedSOL, SOL),
     "fedsol-ablation": (Ablation, SOL),
+    "perfedavg": (PerFedAvg, {"outer_lr": 0.01}),
+    "fedbabu": (FedBABU, {}),
+    "knn-per": (FedAvg, {}),
 }
 """Each method with the settings that a table may leave out: the values that FedSOL's authors selected."""
 
@@ -395,21 +427,19 @@ class ServerOptimizer:
         return plus(old, s.optimizer_lr, step)
 
 
-def train_client(model, anchor, method, client, client_batches, lr, settings):
-    """SGD with momentum and weight decay, by hand; returns the number of steps."""
-    velocity, steps = None, 0
-    for batch in client_batches:
-        gradient = method.gradient(client, model, anchor, batch)
+def train_client(model, anchor, method, client, epochs, lr, settings):
+    """SGD with momentum and weight decay, by hand, on lists of batches; returns the number of steps."""
+    velocity, steps = {}, 0
+    for batch in (step for epoch in epochs for step in method.steps(epoch)):
+        gradient = method.gradient(client, model, anchor, batch, lr)
         with torch.no_grad():
-            model.train()(batch.inputs)  # the one pass whose running statistics are kept
-            parameters = list(model.parameters())
-            gradient = [g + settings.weight_decay * w for g, w in zip(gradient, parameters, strict=True)]
-            if velocity is None:
-                velocity = gradient
-            else:
-                velocity = [settings.momentum * v + g for v, g in zip(velocity, gradient, strict=True)]
-            for w, v in zip(parameters, velocity, strict=True):
-                w -= lr * v
+            seen = batch[0] if isinstance(batch, list) else batch
+            model.train()(seen.inputs)  # the one pass whose running statistics are kept
+            for (name, w), g in zip(model.named_parameters(), gradient, strict=True):
+                if method.is_trained(name) and (settings.trains == "all" or not name.startswith("head.")):
+                    g = g + settings.weight_decay * w
+                    velocity[name] = settings.momentum * velocity[name] + g if name in velocity else g
+                    w -= method.step_size(lr) * velocity[name]
         steps += 1
     method.client_done(client, model, anchor, steps, lr)
     return steps
@@ -430,10 +460,11 @@ def train(experiment, table):
         clients = sample_clients(experiment, federation.clients, t)
         for client in clients:
             generator = generator_for(experiment.seed, "client", t, client)
-            per_client = (dataset, experiment.client.batch_size, experiment.client.epochs, generator)
-            client_batches = batches(dataset.train, federation.partition[client], *per_client)
+            per_client = (dataset, experiment.client.batch_size, 1, generator)
+            own = federation.partition[client]
+            epochs = [list(batches(dataset.train, own, *per_client)) for _ in range(experiment.client.epochs)]
             models[client] = copy.deepcopy(anchor)
-            steps[client] = train_client(models[client], anchor, method, client, client_batches, lr, experiment.client)
+            steps[client] = train_client(models[client], anchor, method, client, epochs, lr, experiment.client)
         sizes = {client: len(federation.partition[client]) for client in clients}
         if experiment.server.weighting == "uniform":
             sizes = dict.fromkeys(clients, 1)

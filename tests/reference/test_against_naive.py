@@ -45,6 +45,7 @@ OTHER_SETTINGS = [
     table("moon", mu=2.0, tau=0.2),
     table("scaffold", steps="plain"),
     table("fednova", control=True),
+    table("perfedavg", outer_lr=0.05),
 ]
 FEDSOL = [
     table("fedsol", perturb=perturb, strength=strength, proximal=proximal)
@@ -78,6 +79,8 @@ WITH_BATCH_NORM = [
     table("fedavg"),
     table("fednova"),
     table("fedsam"),
+    table("perfedavg", outer_lr=0.05),
+    table("fedbabu"),
     table("fedsol"),
     table("fedsol", perturb="all", rho=0.5),
     table("fedsol", perturb="all", proximal="l2"),
@@ -180,6 +183,29 @@ def test_running_statistics_are_the_naive_ones_too(algorithm):
     assert difference(algorithm, {"model.name": "reference.naive:normalised"}) <= 1e-5
 
 
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        table("fedavg"),
+        table("fedprox"),
+        table("scaffold"),
+        table("fedsol", perturb="body"),
+        table("fedsol", perturb="all"),
+        table("fedsol", strength="fixed", rho=0.5),
+    ],
+    ids=name_of,
+)
+def test_the_body_alone_is_trained_on_top_of_other_methods(algorithm):
+    assert difference(algorithm, {"client.trains": "body"}) <= 1e-5
+    assert difference(algorithm, {"client.trains": "body"}, naive_changes={"client.trains": "all"}) > 1e-4
+
+
+@pytest.mark.parametrize("algorithm", [table("perfedavg"), table("fedbabu")], ids=name_of)
+def test_several_epochs_of_the_personal_methods(algorithm):
+    """An odd number of batches in each epoch: the last of an epoch is no pair with the first of the next."""
+    assert difference(algorithm, {"client.epochs": 2, "client.batch_size": 60, "server.lr_decay": 0.8}) <= 1e-5
+
+
 @pytest.mark.parametrize("optimizer", SERVER_OPTIMIZERS)
 def test_server_optimizers_take_the_naive_steps(optimizer):
     changes = {"server.optimizer": optimizer, **SERVER_OPTIMIZERS[optimizer]}
@@ -207,6 +233,9 @@ def test_uniform_shares_and_another_local_optimiser(algorithm):
         (table("scaffold"), table("scaffold", steps="plain")),
         (table("scaffold", usage="perturbed"), table("scaffold", usage="perturbed", steps="plain")),
         (table("fednova"), table("fedavg")),
+        (table("perfedavg"), table("perfedavg", outer_lr=0.011)),
+        (table("perfedavg"), table("fedavg")),
+        (table("fedbabu"), table("fedavg")),
         (table("fednova", control=True), table("fednova")),
         (table("fednova", control=True), table("scaffold")),
         (table("fedsol"), table("fedsol", rho=1.9)),

@@ -10,13 +10,17 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from fedsol.algorithms.ablation import FedSOLAblation
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedavg import FedAvg
+from fedsol.algorithms.fedbabu import FedBABU
 from fedsol.algorithms.feddyn import FedDyn
 from fedsol.algorithms.fednova import FedNova
 from fedsol.algorithms.fedntd import FedNTD
 from fedsol.algorithms.fedprox import FedProx
 from fedsol.algorithms.fedsam import FedASAM, FedSAM
 from fedsol.algorithms.fedsol import FedSOL
+from fedsol.algorithms.knn_per import KNNPer
+from fedsol.algorithms.local_only import LocalOnly
 from fedsol.algorithms.moon import MOON
+from fedsol.algorithms.perfedavg import PerFedAvg
 from fedsol.algorithms.scaffold import Scaffold
 from fedsol.errors import InputError
 from fedsol.imports import import_object
@@ -36,6 +40,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "moon": MOON,
     "fedsol": FedSOL,
     "fedsol-ablation": FedSOLAblation,
+    "local-only": LocalOnly,
+    "perfedavg": PerFedAvg,
+    "fedbabu": FedBABU,
+    "knn-per": KNNPer,
 }
 
 

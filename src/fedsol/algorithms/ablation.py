@@ -37,6 +37,10 @@ class FedSOLAblation(Algorithm):
     proximal: ProximalName = setting("kl", "the proximal loss")
     tau: Positive = setting(3.0, "temperature of the divergences")
 
+    def check_frozen_head(self) -> None:
+        if self.strategy not in ("A0", "A5"):
+            gradients.check_frozen_head(self.strength, self.perturb)
+
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         proximal = proximal_by_name(self.proximal, self.tau)
         return gradients.ablation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -23,6 +23,12 @@ class Algorithm:
 
     needs_sgd: ClassVar[bool] = False
     """Whether the method's own formulas hold for SGD with momentum only."""
+    federates: ClassVar[bool] = True
+    """Whether clients take part in rounds at all."""
+    trains: ClassVar[Literal["all", "body"]] = "all"
+    """What local training changes: every weight, or all but the classifier."""
+    batches_per_step: ClassVar[int] = 1
+    """How many batches a step takes: those after the first are the batch's `further`, fewer at an epoch's end."""
 
     @classmethod
     def averages_plainly(cls) -> bool:
@@ -41,6 +47,13 @@ class Algorithm:
         """What every client of a round receives beside the weights."""
         return server.state
 
+    def learning_rate(self, lr: float) -> float:
+        """Step of the local optimiser, from the learning rate of the round (which stays `task.lr`)."""
+        return lr
+
+    def check_frozen_head(self) -> None:
+        """Raises `ValueError` if the method makes no sense while the classifier is not trained."""
+
     def begin(self, task: Task, broadcast: State, state: State) -> State:
         """What `gradient` and `finish` see as `state`; made once at the start of a client's job."""
         return {**broadcast, **state}
@@ -57,3 +70,11 @@ class Algorithm:
         """The server after a round: here the average of the updates' weights by their shares (paper, equation 1)."""
         averaged = mean([update.weights for update in updates], [update.share for update in updates])
         return replace(server, weights=averaged)
+
+    def fine_tuning(self) -> Algorithm:
+        """The method by which a client fine-tunes the final global model: here plain steps of all weights."""
+        return Algorithm()
+
+    def personal_settings(self) -> dict[str, Any]:
+        """How `fedsol personalize` treats a run of this method if nothing else is asked for."""
+        return {}

@@ -47,6 +47,10 @@ class ProximalAlgorithm(Algorithm):
         """Factor of the loss when it is auxiliary (the paper's beta)."""
         return 1.0
 
+    def check_frozen_head(self) -> None:
+        if self.usage == "perturbed":
+            gradients.check_frozen_head(self.strength, self.perturb)
+
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         proximal = self.proximal_loss(task, state)
         if proximal is None:

@@ -1,7 +1,8 @@
 """The batches a client trains on and the batches a model is tested on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ class Batch:
 
     inputs: Tensor
     labels: Tensor
+    further: tuple["Batch", ...] = ()
+    """The batches that follow it in the same step, for a method that draws several."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -42,6 +45,15 @@ def batches(
             if len(chosen):
                 inputs = _moved(split.inputs[chosen], device)
                 yield Batch(augment(inputs, dataset, generator), _moved(split.labels[chosen], device))
+
+
+def in_groups(stream: Iterator[Batch], count: int) -> Iterator[Batch]:
+    """Batches for steps that take `count`: the first, with the others as its `further`; the last may have fewer."""
+    if count == 1:
+        yield from stream
+        return
+    while group := tuple(islice(stream, count)):
+        yield replace(group[0], further=group[1:])
 
 
 def evaluation_batches(

@@ -11,8 +11,8 @@ from fedsol.federation import Federation
 from fedsol.sampling import sample_size
 
 
-def make_engine(federation: Federation) -> Engine:
-    """The engine that the experiment names; a single worker would only be a detour."""
+def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
+    """The engine that the experiment names, for so many jobs at once (default: a round's); one worker is a detour."""
     settings = federation.experiment.engine
     if federation.experiment.data.name == PRIVATE:
         raise InputError(
@@ -23,7 +23,8 @@ def make_engine(federation: Federation) -> Engine:
         from fedsol.engines.flower.simulation import SimulationEngine
 
         return SimulationEngine(federation)
-    count = min(settings.workers or available_cores(), sample_size(federation.experiment, federation.clients))
+    jobs = sample_size(federation.experiment, federation.clients) if jobs is None else jobs
+    count = min(settings.workers or available_cores(), jobs)
     if settings.kind == "local" or count == 1:
         return LocalEngine(federation)
     from fedsol.engines.workers import WorkersEngine

@@ -1,13 +1,20 @@
 """Engine: the interface between the round loop and wherever clients are trained."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from fedsol.errors import InputError
 from fedsol.evaluation import Tally
 from fedsol.messages import Job, Missing, ServerState, State, Update
 from fedsol.weights import Weights
+
+if TYPE_CHECKING:
+    from fedsol.personalization.client import PersonalResult
+    from fedsol.personalization.settings import PersonalSettings
 
 Aggregation = Callable[[ServerState, Sequence[Update]], ServerState]
 
@@ -36,6 +43,12 @@ class Engine(ABC):
     @abstractmethod
     def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
         """Evaluates global weights on what these clients held out; answers come in any order."""
+
+    def personalize(
+        self, weights: Weights, clients: Sequence[int], settings: PersonalSettings
+    ) -> Iterator[PersonalResult]:
+        """Makes and tests these clients' own models (`personalize_client`); results come in any order."""
+        raise InputError(f"engine.kind: {type(self).__name__} cannot personalise; allowed: 'local', 'workers'")
 
     @abstractmethod
     def close(self) -> None:

@@ -7,6 +7,8 @@ from fedsol.engines.base import Engine
 from fedsol.evaluation import Tally
 from fedsol.federation import Federation
 from fedsol.messages import Job, State, Update
+from fedsol.personalization.client import PersonalResult, personalize_client
+from fedsol.personalization.settings import PersonalSettings
 from fedsol.weights import Weights
 
 
@@ -26,6 +28,12 @@ class LocalEngine(Engine):
     def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
         for client in clients:
             yield client, self._federation.evaluate_client(weights, client)
+
+    def personalize(
+        self, weights: Weights, clients: Sequence[int], settings: PersonalSettings
+    ) -> Iterator[PersonalResult]:
+        for client in clients:
+            yield personalize_client(self._federation, weights, client, settings)
 
     def close(self) -> None:
         pass

@@ -17,6 +17,8 @@ from fedsol.errors import InputError
 from fedsol.experiment import Experiment
 from fedsol.federation import Federation, assemble
 from fedsol.messages import Job, State, pack_update
+from fedsol.personalization.client import personalize_client
+from fedsol.personalization.settings import PersonalSettings
 from fedsol.weights import Weights, without_prefix
 
 
@@ -72,6 +74,10 @@ class Worker:
         if message["kind"] == "evaluate client":
             tally = self._federation.evaluate_client(self._weights, message["client"])
             return {"kind": "tally", "client": message["client"], **asdict(tally)}, {}
+        if message["kind"] == "personalize":
+            settings = PersonalSettings(**message["settings"])
+            result = personalize_client(self._federation, self._weights, message["client"], settings)
+            return {"kind": "personal", **result.as_values()}, {}
         raise ValueError(f"a worker knows nothing of {message['kind']!r}")
 
 

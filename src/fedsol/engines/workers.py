@@ -17,6 +17,8 @@ from fedsol.evaluation import Tally
 from fedsol.federation import Federation
 from fedsol.files import tensors_to_bytes
 from fedsol.messages import Job, State, Update, unpack_update
+from fedsol.personalization.client import PersonalResult
+from fedsol.personalization.settings import PersonalSettings
 from fedsol.weights import Weights, prefixed
 
 SMALLEST_PART = 1000
@@ -73,6 +75,18 @@ class WorkersEngine(Engine):
         tasks = [_Task({"kind": "evaluate client", "client": client}, client) for client in clients]
         for message, _ in self._run(tasks, lambda _: {}):
             yield message["client"], _tally(message)
+
+    def personalize(
+        self, weights: Weights, clients: Sequence[int], settings: PersonalSettings
+    ) -> Iterator[PersonalResult]:
+        self._begin_round(weights, {})
+        values = settings.model_dump(mode="json")
+        longest_first = sorted(clients, key=lambda client: -len(self._federation.partition[client]))
+        tasks = [
+            _Task({"kind": "personalize", "client": client, "settings": values}, client) for client in longest_first
+        ]
+        for message, _ in self._run(tasks, lambda _: {}):
+            yield PersonalResult.from_values({key: value for key, value in message.items() if key != "kind"})
 
     def close(self) -> None:
         for worker in self._workers:

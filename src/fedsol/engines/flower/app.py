@@ -86,7 +86,7 @@ def _project(name: str, out: Path) -> dict[str, object]:
                         "serverapp": f"{PACKAGE}.server_app:app",
                         "clientapp": f"{PACKAGE}.client_app:app",
                     },
-                    "config": {"out": str(out), "resume": False, "set": ""},
+                    "config": {"out": str(out), "resume": False, "set": "", "personalize": ""},
                 }
             },
         },

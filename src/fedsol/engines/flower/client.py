@@ -17,6 +17,8 @@ from fedsol.errors import FedsolError, InputError
 from fedsol.experiment import Experiment, parse_toml
 from fedsol.federation import Federation, build_federation, node_federation
 from fedsol.messages import Job, Update
+from fedsol.personalization.client import personalize_client
+from fedsol.personalization.settings import check_settings
 from fedsol.randomness import one_torch_thread
 from fedsol.receipts import receipt_for, round_of
 
@@ -33,6 +35,7 @@ def make_client_app(experiment: Experiment) -> ClientApp:
     app.query("identity")(tell_client)
     app.train(mods=mods)(train)
     app.evaluate()(evaluate)
+    app.query("personalize")(personalize)
     return app
 
 
@@ -61,6 +64,20 @@ def evaluate(message: Message, context: Context) -> Message:
         with one_torch_thread():
             tally = federation.evaluate_client(weights, client)
         return Message(records.tally_records(tally), reply_to=message)
+    except (FedsolError, records.MalformedError) as error:
+        return _failure(message, error)
+
+
+def personalize(message: Message, context: Context) -> Message:
+    """Makes and tests the node's own models, which stay on the node; the answer is a few numbers."""
+    try:
+        client, settings = records.personal_question(message.content)
+        federation = _federation_for(message.content, context, client)
+        check_settings(federation, settings)
+        weights = records.from_arrays(message.content.array_records[records.WEIGHTS])
+        with one_torch_thread():
+            result = personalize_client(federation, weights, client, settings)
+        return Message(records.personal_answer(result), reply_to=message)
     except (FedsolError, records.MalformedError) as error:
         return _failure(message, error)
 

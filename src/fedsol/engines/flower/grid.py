@@ -18,6 +18,8 @@ from fedsol.errors import InputError, RunError
 from fedsol.evaluation import Tally
 from fedsol.federation import Federation
 from fedsol.messages import Job, Missing, ServerState, State, Update
+from fedsol.personalization.client import PersonalResult
+from fedsol.personalization.settings import PersonalSettings
 from fedsol.runs import RunDirectory
 from fedsol.sampling import sample_size
 from fedsol.weights import Weights
@@ -100,6 +102,26 @@ class GridEngine(Engine):
                 yield client, records.tally_from(reply.content)
             except records.MalformedError as error:
                 log.warning("the test of client %d is left out: it %s", client, error)
+
+    def personalize(
+        self, weights: Weights, clients: Sequence[int], settings: PersonalSettings
+    ) -> Iterator[PersonalResult]:
+        """Clients whose node is not there or fails are left out; in a simulation that is an error."""
+        timeout, config = self._federation.experiment.engine.timeout, self._config()
+        messages = {
+            client: Message(
+                records.personal_records(weights, config, client, settings), node, "query.personalize", ttl=timeout
+            )
+            for client, node in self._find(clients).items()
+        }
+        for client, reply in self._exchange(messages):
+            try:
+                if reply.has_error():
+                    raise records.MalformedError(f"failed: {reply.error.reason}")
+                yield records.personal_from(reply.content, client)
+            except records.MalformedError as error:
+                self._missing(client, str(error))
+                log.warning("the personal model of client %d is left out: it %s", client, error)
 
     def close(self) -> None:
         pass

@@ -1,5 +1,6 @@
 """Jobs and updates as Flower carries them: weights and states as arrays, all else as metrics and configuration."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +11,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedsol.errors import InputError
 from fedsol.evaluation import Tally
 from fedsol.messages import Job, State, Update
+from fedsol.personalization.client import PersonalResult
+from fedsol.personalization.settings import PersonalSettings
 from fedsol.receipts import receipt_for, round_of
 from fedsol.weights import Weights
 
 WEIGHTS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
+PERSONAL = "personal"
 RECEIPT = "state-of-round"
 
 
@@ -108,6 +112,36 @@ def tally_from(content: RecordDict) -> Tally:
     if not 0 <= correct <= examples:
         raise MalformedError(f"has {correct} correct answers of {examples}")
     return Tally((float(loss),), (int(correct),), (int(examples),))
+
+
+def personal_records(
+    weights: Weights, config: Mapping[str, Any], client: int, settings: PersonalSettings
+) -> RecordDict:
+    """Weights that a client is to make its own, and how."""
+    values = {**config, "client": client, PERSONAL: settings.model_dump_json()}
+    return RecordDict({WEIGHTS: to_arrays(weights), CONFIG: ConfigRecord(values)})
+
+
+def personal_question(content: RecordDict) -> tuple[int, PersonalSettings]:
+    """The client that is asked, and the settings."""
+    client = int(content.config_records[CONFIG]["client"])  # type: ignore[arg-type]
+    return client, PersonalSettings(**json.loads(setting(content, PERSONAL)))
+
+
+def personal_answer(result: PersonalResult) -> RecordDict:
+    """What a client tells of its own models."""
+    return RecordDict({CONFIG: ConfigRecord({PERSONAL: json.dumps(result.as_values())})})
+
+
+def personal_from(content: RecordDict, client: int) -> PersonalResult:
+    """The result of a client; raises `MalformedError` for anything else."""
+    try:
+        result = PersonalResult.from_values(json.loads(setting(content, PERSONAL)))
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        raise MalformedError(f"has no result that can be read ({error})") from error
+    if result.client != client:
+        raise MalformedError(f"speaks for client {result.client}")
+    return result
 
 
 def setting(content: RecordDict, name: str) -> str:

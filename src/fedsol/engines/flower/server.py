@@ -12,6 +12,9 @@ from rich.console import Console
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import FedsolError, InputError
 from fedsol.experiment import Experiment, apply_overrides, parse_override, read_toml
+from fedsol.personalization.loop import personalize
+from fedsol.personalization.results import PersonalDirectory
+from fedsol.personalization.settings import PersonalSettings
 from fedsol.progress import PlainProgress
 from fedsol.training import train
 
@@ -38,6 +41,7 @@ def run(experiment_file: Path, config: Any, grid: Grid) -> None:
         raise InputError(f"out: {str(out)!r} is not allowed in the run configuration: it must be an absolute path")
     changes = dict(parse_override(change) for change in str(config.get("set", "")).split(";") if change.strip())
     experiment = Experiment(**apply_overrides(read_toml(experiment_file), changes))
+    asked = _personal_settings(str(config.get("personalize", "")))
     label = experiment.algorithm["name"].rpartition(":")[2]
     run = train(
         experiment,
@@ -46,4 +50,31 @@ def run(experiment_file: Path, config: Any, grid: Grid) -> None:
         resume=bool(config.get("resume", False)),
         engine=lambda federation: GridEngine(federation, grid, out),
     )
+    if asked:
+        _personalize(out, asked, grid)
     print(f"{len(run.rows)} rounds are done; everything is in {out}", flush=True)
+
+
+def _personal_settings(text: str) -> dict[str, Any]:
+    """`METHOD;key=value;…` of the run configuration, checked before the first round; nothing stands for nothing."""
+    if not text.strip():
+        return {}
+    method, *changes = text.split(";")
+    settings = {"method": method.strip(), **dict(parse_override(change) for change in changes if change.strip())}
+    PersonalSettings(**settings)
+    return settings
+
+
+def _personalize(out: Path, settings: dict[str, Any], grid: Grid) -> None:
+    """Every client's own model, made and tested on its node; what comes back is kept beside the run."""
+    changes = {key: value for key, value in settings.items() if key != "method"}
+    place = PersonalDirectory(out / "personal" / settings["method"])
+    found = personalize(
+        out,
+        settings["method"],
+        changes,
+        place.path,
+        resume=place.exists,
+        engine=lambda federation: GridEngine(federation, grid, out),
+    )
+    place.finish(found.results, None)

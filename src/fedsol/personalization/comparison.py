@@ -1,0 +1,122 @@
+"""Several personalisations side by side: one table, and who loses by federating."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsol.errors import InputError
+from fedsol.personalization.client import PersonalResult
+from fedsol.personalization.results import PersonalDirectory
+from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
+
+SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")
+SAME_TESTS = ("test", "test_size")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finished personalisation under the name it has in a table."""
+
+    label: str
+    directory: PersonalDirectory
+    description: Mapping[str, Any]
+    results: list[PersonalResult]
+    alone: Mapping[int, float] | None = None
+    """Local-only accuracy by client, if it is known."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this is Local-only itself."""
+        return bool(self.description["settings"]["method"] == "local-only")
+
+    @property
+    def federation(self) -> tuple[Any, ...]:
+        """Equal for results of the same clients on the same tests."""
+        settings = self.description["settings"]
+        return (*(self.description[key] for key in SAME_CLIENTS), *(settings[key] for key in SAME_TESTS))
+
+
+def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[Entry]:
+    """Finished results; each learns what its clients reach alone from a Local-only among them or in `against`."""
+    entries = [_read(path) for path in paths]
+    baselines = read_baselines(against)
+    for path, baseline in zip(against, baselines, strict=True):
+        if all(baseline.federation != entry.federation for entry in entries):
+            raise InputError(f"--against: {path} is not allowed: it has other clients, or other test sets, than these")
+    alone = {entry.federation: _alone(entry) for entry in [*entries, *baselines] if entry.is_alone}
+    labels = _labels(entries)
+    return [
+        Entry(
+            label,
+            entry.directory,
+            entry.description,
+            entry.results,
+            None if entry.is_alone else alone.get(entry.federation),
+        )
+        for label, entry in zip(labels, entries, strict=True)
+    ]
+
+
+def read_baselines(paths: Sequence[Path]) -> list[Entry]:
+    """Local-only results, given by their directory or by that of the run they were made from."""
+    found = [_read(_baseline(path)) for path in paths]
+    for path, baseline in zip(paths, found, strict=True):
+        if not baseline.is_alone:
+            raise InputError(f"--against: {path} is not allowed: its method is not local-only")
+    return found
+
+
+def _read(path: Path) -> Entry:
+    directory = PersonalDirectory(path)
+    if not directory.exists:
+        raise InputError(f"{path}: there are no results of a personalisation here (no personal.json)")
+    description, results = directory.read_description(), directory.read_results()
+    if len(results) != description["clients"]:
+        raise InputError(f"{path}: is not finished ({len(results)} of {description['clients']} clients); use --resume")
+    return Entry("", directory, description, results)
+
+
+def _baseline(path: Path) -> Path:
+    """The directory itself, or the Local-only results of a run's directory."""
+    below = path / "personal" / "local-only"
+    return below if PersonalDirectory(below).exists else path
+
+
+def _alone(entry: Entry) -> dict[int, float]:
+    last = accuracies_after(entry.results, epochs_of(entry.results)[-1])
+    return {client: accuracy for client, accuracy in last.items() if accuracy is not None}
+
+
+def _labels(entries: Sequence[Entry]) -> list[str]:
+    """Algorithm and method; where that is not enough, also the seed; where that is not, the folder."""
+    ways = (
+        _name,
+        lambda entry: f"{_name(entry)}, seed {entry.description['seed']}",
+        lambda entry: str(entry.directory.path),
+    )
+    found = [[way(entry) for way in ways] for entry in entries]
+    counts = [Counter(labels) for labels in zip(*found, strict=True)]
+    return [
+        next((label for label, count in zip(labels, counts, strict=True) if count[label] == 1), labels[-1])
+        for labels in found
+    ]
+
+
+def _name(entry: Entry) -> str:
+    algorithm, method = entry.description["algorithm"]["name"], entry.description["settings"]["method"]
+    if method in ("local-only", algorithm):
+        return str(method)
+    body = " (body)" if entry.description["trains"] == "body" else ""
+    return f"{algorithm}{body} + {method}"
+
+
+def as_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The table as plain values: a row for each personalisation and number of epochs."""
+    return [
+        {"label": entry.label, "seed": entry.description["seed"], "before": summary["before"]["mean"], **row}
+        for entry in entries
+        for summary in [summary_of(entry.results, entry.alone)]
+        for row in summary["after"]
+    ]

@@ -1,0 +1,139 @@
+"""PersonalDirectory: the files of one personalisation, complete after a kill at any instant."""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from fedsol.data.manifest import partition_hash
+from fedsol.errors import InputError
+from fedsol.federation import Federation
+from fedsol.files import disk_errors_named, sha256, tensors_to_bytes, write_atomically
+from fedsol.personalization.client import PersonalResult
+from fedsol.personalization.settings import PersonalSettings
+from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
+from fedsol.runs import RunDirectory, data_hash
+from fedsol.weights import Weights
+
+DESCRIPTION, ROWS = "personal.json", "clients.jsonl"
+
+
+def describe(federation: Federation, weights: Weights, settings: PersonalSettings) -> dict[str, Any]:
+    """Everything that the results depend on, for people and for the check that a resumed one is the same."""
+    experiment = federation.experiment
+    return {
+        "algorithm": experiment.algorithm,
+        "trains": experiment.client.trains,
+        "data": experiment.data.name,
+        "data_sha256": data_hash(federation.dataset),
+        "partition_sha256": partition_hash([indices.numpy() for indices in federation.partition]),
+        "held_out": experiment.data.partition.held_out,
+        "clients": federation.clients,
+        "seed": experiment.seed,
+        "weights_sha256": sha256(tensors_to_bytes(weights)),
+        "settings": settings.model_dump(mode="json"),
+    }
+
+
+class PersonalDirectory:
+    """`personal.json` says what was asked, `clients.jsonl` has a line per finished client; the rest is made of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        """Whether a personalisation was begun here."""
+        return (self.path / DESCRIPTION).is_file()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keeps a second process out."""
+        return RunDirectory(self.path).locked()
+
+    def begin(self, description: Mapping[str, Any]) -> None:
+        """Starts, or goes on with the same."""
+        if self.exists:
+            began_with = self.read_description()
+            if different := sorted(key for key in description if began_with.get(key) != description[key]):
+                raise InputError(f"{self.path}: was begun with other values of {', '.join(different)}")
+            results = self.read_results()
+            with disk_errors_named(self.path):
+                write_atomically(self.path / ROWS, "".join(map(_json_line, results)))
+            return
+        with disk_errors_named(self.path):
+            write_atomically(self.path / ROWS, b"")
+            write_atomically(self.path / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+
+    def read_description(self) -> dict[str, Any]:
+        """What was asked."""
+        path = self.path / DESCRIPTION
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
+
+    def read_results(self) -> list[PersonalResult]:
+        """The finished clients, by id. A torn last line (the process was killed) is left out."""
+        return sorted(self._rows(), key=lambda result: result.client)
+
+    def _rows(self) -> Iterator[PersonalResult]:
+        path = self.path / ROWS
+        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                yield PersonalResult.from_values(json.loads(line))
+            except (ValueError, TypeError, KeyError) as error:
+                raise InputError(f"{path}: line {number} is not the result of a client ({error})") from error
+
+    def append(self, result: PersonalResult) -> None:
+        """Adds a finished client."""
+        path = self.path / ROWS
+        with disk_errors_named(path), path.open("a", encoding="utf-8") as file:
+            file.write(_json_line(result))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def finish(self, results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> dict[str, Any]:
+        """Writes the table of clients and the summary; returns the summary."""
+        summary = summary_of(results, alone)
+        with disk_errors_named(self.path):
+            write_atomically(self.path / "clients.csv", client_table(results, alone))
+            write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        return summary
+
+
+def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> str:
+    """One line per client: sizes, accuracy before and after, and what it would have alone."""
+    epochs = epochs_of(results)
+    after = {number: accuracies_after(results, number) for number in epochs}
+    mixes = any(outcome.mixing is not None for result in results for outcome in result.after)
+    header = ["client", "size", "classes", "test_size", "before", *(f"after_{number}" for number in epochs)]
+    header += [f"mixing_{number}" for number in epochs] if mixes else []
+    header += ["local_only", *(f"loses_{number}" for number in epochs)] if alone is not None else []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for result in results:
+        own = [after[number][result.client] for number in epochs]
+        row: list[Any] = [result.client, result.size, result.classes, result.test_size, result.before, *own]
+        row += [outcome.mixing for outcome in result.after] if mixes else []
+        if alone is not None:
+            other = alone.get(result.client)
+            row += [other, *(_loses(accuracy, other) for accuracy in own)]
+        writer.writerow(["" if value is None else value for value in row])
+    return text.getvalue()
+
+
+def _loses(own: float | None, alone: float | None) -> int | None:
+    """1 if a client does better alone, 0 if not, None if that is not known."""
+    return None if own is None or alone is None else int(alone > own)
+
+
+def _json_line(result: PersonalResult) -> str:
+    return json.dumps(result.as_values()) + "\n"

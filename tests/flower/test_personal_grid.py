@@ -1,0 +1,107 @@
+"""Personal models on Flower's nodes: the same numbers as in this process, and nothing but numbers."""
+
+import json
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
+
+from fake_grid import FakeGrid
+from flwr.app import ConfigRecord, RecordDict
+from test_contract import experiment
+from test_grid import deployed
+
+import fedsol
+from fedsol.engines.flower import client as node
+from fedsol.engines.flower import records, server
+from fedsol.engines.flower.grid import GridEngine
+from fedsol.errors import InputError, RunError
+from fedsol.personalization.results import PersonalDirectory
+
+HELD_OUT = {"data__partition__held_out": 0.3}
+CHANGES = {"epochs": (1, 2), "test": "held-out"}
+
+
+def on_nodes(run, settings, grid=None, folder=None, **options):
+    grid = grid or FakeGrid(settings, 4)
+    return fedsol.personalize(run, engine=lambda federation: GridEngine(federation, grid, folder), **options)
+
+
+@pytest.mark.parametrize(("name", "method"), [("fedsol", None), ("perfedavg", None), ("fedbabu", "knn-per")])
+def test_a_simulated_federation_has_the_results_of_this_process(name, method):
+    settings = experiment({"name": name}, **HELD_OUT)
+    run = fedsol.train(settings)
+    expected = fedsol.personalize(run, method, CHANGES)
+    assert on_nodes(run, settings, method=method, changes=CHANGES) == expected
+
+
+def test_a_node_answers_with_numbers_and_nothing_else(monkeypatch):
+    answers = []
+    original = records.personal_answer
+
+    def answer(result):
+        answers.append(original(result))
+        return answers[-1]
+
+    monkeypatch.setattr(node.records, "personal_answer", answer)
+    settings = experiment({"name": "fedavg"}, **HELD_OUT)
+    on_nodes(fedsol.train(settings), settings, changes=CHANGES)
+    assert len(answers) == 4
+    for content in answers:
+        assert not content.array_records
+        values = json.loads(content.config_records["config"]["personal"])
+        assert sorted(values) == ["after", "before", "classes", "client", "size", "test_size"]
+
+
+def test_a_node_that_is_away_can_be_asked_again(tmp_path):
+    settings = experiment({"name": "fedavg"}, **HELD_OUT, engine__patience=0.1)
+    run, grid = deployed(settings, tmp_path)
+    (away,) = (number for number, config in grid.configs.items() if config["partition-id"] == 2)
+    grid.offline.add(away)
+    options = {"folder": tmp_path / "run", "changes": CHANGES, "out": tmp_path / "results"}
+    with pytest.raises(RunError, match=r"no result of clients \[2\]"):
+        on_nodes(tmp_path / "run", settings, grid, **options)
+    grid.offline.clear()
+    found = on_nodes(tmp_path / "run", settings, grid, resume=True, **options)
+    assert found.results == fedsol.personalize(run, changes=CHANGES).results
+
+
+def test_a_failure_on_a_simulated_node_stops_everything(monkeypatch):
+    def fails(federation, weights, client, settings):
+        raise InputError("on purpose")
+
+    monkeypatch.setattr(node, "personalize_client", fails)
+    settings = experiment({"name": "fedavg"}, **HELD_OUT)
+    with pytest.raises(RunError, match="failed in Flower's simulation: failed: on purpose"):
+        on_nodes(fedsol.train(settings), settings, changes=CHANGES)
+
+
+@pytest.mark.parametrize("text", [None, "no JSON", "{}", "3"])
+def test_an_answer_that_is_no_result_is_malformed(text):
+    content = RecordDict({"config": ConfigRecord({} if text is None else {"personal": text})})
+    with pytest.raises(records.MalformedError):
+        records.personal_from(content, 0)
+
+
+def test_a_node_speaks_for_itself_only():
+    settings = experiment({"name": "fedavg"})
+    result = fedsol.personalize(fedsol.train(settings), changes={"epochs": (0,)}).results[1]
+    with pytest.raises(records.MalformedError, match="speaks for client 1"):
+        records.personal_from(records.personal_answer(result), 0)
+
+
+def test_a_server_may_ask_for_personal_models_at_the_end(tmp_path):
+    settings = experiment({"name": "fedavg"}, **HELD_OUT)
+    (tmp_path / "experiment.toml").write_text(settings.to_toml())
+    config = {"out": str(tmp_path / "run"), "personalize": "knn-per; test=held-out; epochs=[1]; k=3"}
+    grid = FakeGrid(settings, 4, tmp_path / "states")
+    server.run(tmp_path / "experiment.toml", config, grid)
+    kept = PersonalDirectory(tmp_path / "run" / "personal" / "knn-per")
+    changes = {"test": "held-out", "epochs": (1,), "k": 3}
+    assert kept.read_results() == fedsol.personalize(fedsol.train(settings), "knn-per", changes).results
+    assert (kept.path / "clients.csv").is_file()
+    server.run(tmp_path / "experiment.toml", {**config, "resume": True}, grid)  # nothing is left to do
+    bad = {"out": str(tmp_path / "other"), "personalize": "finetun"}
+    with pytest.raises(InputError, match="method: 'finetun' is not allowed"):
+        server.run(tmp_path / "experiment.toml", bad, grid)
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,251 @@
+"""One client's own models: what they are tested on, what they are trained on, and that they are what they should be."""
+
+import copy
+import json
+
+import pytest
+import torch
+from reference import naive
+from test_contract import experiment
+
+import fedsol
+from fedsol import InputError
+from fedsol.data.batches import batches
+from fedsol.federation import build_federation
+from fedsol.files import same_tensors
+from fedsol.models.build import ModelShape, build_model
+from fedsol.personalization import client as personal
+from fedsol.personalization.client import PersonalResult, fine_tuned, personalize_client
+from fedsol.personalization.neighbours import Memory
+from fedsol.personalization.own_sets import matched_indices, own_sets
+from fedsol.personalization.settings import PersonalSettings, parse_epochs, resolve_settings
+from fedsol.randomness import generator_for
+
+HELD_OUT = {"data__partition__held_out": 0.3}
+
+
+def federation_of(name="fedavg", **changes):
+    return build_federation(experiment({"name": name}, **changes))
+
+
+def test_a_matched_test_set_by_hand():
+    federation = federation_of()
+    for client in range(federation.clients):
+        labels = federation.dataset.train.labels[federation.training_samples(client)].tolist()
+        for size in (7, 100, 1000):
+            chosen = matched_indices(federation, client, size)
+            assert len(set(chosen.tolist())) == len(chosen)
+            found = federation.dataset.test.labels[chosen].tolist()
+            for label in range(10):
+                there = int((federation.dataset.test.labels == label).sum())
+                wanted = int(size * labels.count(label) / len(labels) + 1e-9)
+                assert found.count(label) == min(wanted, there)
+    assert not torch.equal(matched_indices(federation, 0, 50), matched_indices(federation_of(seed=1), 0, 50))
+
+
+@pytest.mark.parametrize("method", ["finetune", "knn-per", "local-only"])
+@pytest.mark.parametrize("test", ["matched", "held-out"])
+def test_no_sample_that_anyone_trains_on_is_ever_tested_on(monkeypatch, method, test):
+    """Every sample carries its own number in its first pixel: what models see is recorded, in training and in tests."""
+    federation = federation_of(**HELD_OUT)
+    dataset, start = federation.dataset, 0
+    for split in (dataset.train, dataset.test):
+        inputs = torch.zeros(len(split), *dataset.input_shape)
+        inputs[:, 0, 0, 0] = torch.arange(start, start + len(split))
+        object.__setattr__(split, "inputs", inputs)
+        start += len(split)
+    everyone = {int(i) for client in range(federation.clients) for i in federation.training_samples(client)}
+    trained, tested, remembered = set(), set(), set()
+
+    def recorded(stream, where):
+        for batch in stream:
+            where.update(batch.inputs[:, 0, 0, 0].int().tolist())
+            yield batch
+
+    evaluation = personal.evaluation_batches
+
+    def tests(split, dataset, size, device, indices):
+        is_memory = split is federation.dataset.train and set(indices.tolist()) <= everyone
+        return recorded(evaluation(split, dataset, size, device, indices), remembered if is_memory else tested)
+
+    monkeypatch.setattr("fedsol.client.batches", lambda *arguments: recorded(batches(*arguments), trained))
+    monkeypatch.setattr(personal, "evaluation_batches", tests)
+    changes = {"epochs": (1,), "test": test, "mixing": "chosen" if method == "knn-per" else 0.5}
+    settings = resolve_settings(federation, 2, method, changes)
+    for client in range(federation.clients):
+        result = personalize_client(federation, federation.initial_weights(), client, settings)
+        assert result.test_size > 0
+    assert trained == everyone
+    assert tested
+    assert not tested & trained
+    assert remembered <= everyone
+    assert bool(remembered) == (method == "knn-per")
+    assert (max(tested) >= len(dataset.train)) == (test == "matched")
+
+
+def test_what_is_held_out_serves_for_the_choice_or_for_tests_never_for_both():
+    federation = federation_of(**HELD_OUT)
+    chosen = resolve_settings(federation, 1, "knn-per", {"test": "held-out", "mixing": "chosen"})
+    fixed = resolve_settings(federation, 1, "knn-per", {"test": "held-out"})
+    for client in range(federation.clients):
+        held_out = set(federation.held_out_samples(client).tolist())
+        both = own_sets(federation, client, chosen)
+        test, validation = set(both.test.indices.tolist()), set(both.validation.indices.tolist())
+        assert test | validation == held_out
+        assert not test & validation
+        assert test
+        assert set(own_sets(federation, client, fixed).test.indices.tolist()) == held_out
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("fedavg", {}), ("fedsol", {}), ("scaffold", {}), ("fedbabu", {}), ("perfedavg", {"outer_lr": 0.05})],
+)
+def test_fine_tuning_is_the_naive_one(name, changes):
+    """Plain steps of all weights, whatever the method and its settings; PerFedAvg's own steps."""
+    tables = {"name": name, **changes}
+    federation = build_federation(experiment(tables, model__name="reference.naive:smooth", model__options={}))
+    settings = resolve_settings(federation, 3, changes={"epochs": (1, 3)})
+    assert settings.lr == pytest.approx(0.05 * 0.99**2)
+    weights, client = federation.initial_weights(), 1
+    found = fine_tuned(federation, weights, client, settings)
+    dataset = federation.dataset
+    model = build_model("reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
+    model.load_state_dict(weights)
+    rule = naive.PerFedAvg if name == "perfedavg" else naive.FedAvg
+    method = rule(changes, copy.deepcopy(model), 4, 0.9)
+    generator = generator_for(0, "client", 4, client)
+    stream = [list(batches(dataset.train, federation.partition[client], dataset, 50, 1, generator)) for _ in range(3)]
+    for epochs in (1, 3):
+        own = copy.deepcopy(model)
+        naive.train_client(own, model, method, client, stream[:epochs], settings.lr, federation.experiment.client)
+        for key, tensor in own.state_dict().items():
+            assert float((found[epochs][key] - tensor).abs().max()) <= 1e-5
+            assert float((found[epochs][key] - weights[key]).abs().max()) > 1e-4  # the head too
+
+
+def test_local_only_begins_anew_and_decays_its_learning_rate_by_epoch():
+    federation = federation_of("local-only", model__name="reference.naive:smooth", model__options={})
+    settings = resolve_settings(federation, 2, changes={"epochs": (3,), "lr_decay": 0.5})
+    assert (settings.lr, settings.after_round) == (0.05, 0)
+    dataset, weights = federation.dataset, federation.initial_weights()
+    model = build_model("reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
+    model.load_state_dict(weights)
+    generator, velocity = generator_for(0, "client", 1, 2), None
+    for epoch in range(3):
+        for batch in batches(dataset.train, federation.partition[2], dataset, 50, 1, generator):
+            gradient = naive.local_gradient(model, batch)
+            with torch.no_grad():
+                gradient = [g + 1e-5 * w for g, w in zip(gradient, model.parameters(), strict=True)]
+                velocity = gradient if velocity is None else naive.plus(gradient, 0.9, velocity)
+                for w, v in zip(model.parameters(), velocity, strict=True):
+                    w -= 0.05 * 0.5**epoch * v
+    found = fine_tuned(federation, weights, 2, settings)[3]
+    assert all(float((found[key] - tensor).abs().max()) <= 1e-5 for key, tensor in model.state_dict().items())
+    other = {name: tensor + 1 for name, tensor in weights.items()}
+    assert personalize_client(federation, other, 2, settings) == personalize_client(federation, weights, 2, settings)
+
+
+def test_each_number_of_epochs_is_what_it_would_be_alone():
+    federation = federation_of()
+    weights = federation.initial_weights()
+    together = fine_tuned(federation, weights, 0, resolve_settings(federation, 1, changes={"epochs": (0, 2, 5)}))
+    assert sorted(together) == [0, 2, 5]
+    assert same_tensors(together[0], weights)
+    for epochs in (2, 5):
+        alone = fine_tuned(federation, weights, 0, resolve_settings(federation, 1, changes={"epochs": (epochs,)}))
+        assert same_tensors(alone[epochs], together[epochs])
+
+
+def test_nothing_that_it_was_given_is_changed():
+    federation = federation_of()
+    weights = federation.initial_weights()
+    before = {name: tensor.clone() for name, tensor in weights.items()}
+    for method in ("finetune", "knn-per"):
+        personalize_client(federation, weights, 0, resolve_settings(federation, 1, method, {"epochs": (0, 1)}))
+    assert same_tensors(weights, before)
+
+
+def test_results_and_settings_survive_json():
+    federation = federation_of(**HELD_OUT)
+    settings = resolve_settings(federation, 2, "knn-per", {"mixing": "chosen", "epochs": (0, 1)})
+    assert PersonalSettings(**json.loads(json.dumps(settings.model_dump(mode="json")))) == settings
+    result = personalize_client(federation, federation.initial_weights(), 3, settings)
+    assert PersonalResult.from_values(json.loads(json.dumps(result.as_values()))) == result
+    assert all(outcome.mixing is not None for outcome in result.after)
+
+
+def test_a_memory_holds_no_more_than_its_capacity(monkeypatch):
+    federation = federation_of()
+    sizes = []
+
+    def memory(features, labels, classes):
+        sizes.append(len(labels))
+        return Memory(features, labels, classes)
+
+    monkeypatch.setattr(personal, "Memory", memory)
+    for capacity in (20, 10_000):
+        settings = resolve_settings(federation, 1, "knn-per", {"epochs": (0,), "capacity": capacity})
+        personalize_client(federation, federation.initial_weights(), 0, settings)
+    assert sizes == [20, len(federation.partition[0])]
+
+
+def test_with_no_weight_on_neighbours_it_is_fine_tuning():
+    federation = federation_of()
+    weights = federation.initial_weights()
+    plain = personalize_client(federation, weights, 0, resolve_settings(federation, 1))
+    mixed = personalize_client(federation, weights, 0, resolve_settings(federation, 1, "knn-per", {"mixing": 0.0}))
+    assert [outcome.correct for outcome in mixed.after] == [outcome.correct for outcome in plain.after]
+
+
+def test_the_method_and_its_settings_come_from_the_algorithm():
+    table = {"name": "knn-per", "k": 3, "capacity": 7, "mixing": 0.25, "scale": 2.0}
+    federation = build_federation(experiment(table))
+    own = resolve_settings(federation, 2)
+    assert (own.method, own.k, own.capacity, own.mixing, own.scale) == ("knn-per", 3, 7, 0.25, 2.0)
+    assert resolve_settings(federation, 2, "finetune").method == "finetune"
+    assert resolve_settings(federation_of(), 2, "knn-per").k == 5
+    alone = resolve_settings(build_federation(experiment({"name": "local-only", "epochs": 9, "lr_decay": 0.5})), 2)
+    assert (alone.method, alone.epochs, alone.lr_decay) == ("local-only", (9,), 0.5)
+    papers = resolve_settings(federation_of(), 2, "local-only")
+    assert (papers.epochs, papers.lr_decay) == ((200,), 0.99)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "part"),
+    [
+        (None, {"test": "held-out"}, "test: 'held-out' is not allowed: clients of this run held nothing out"),
+        ("knn-per", {"mixing": "chosen"}, "mixing: 'chosen' is not allowed"),
+        ("knn-per", {"mixing": 1.5}, "mixing"),
+        ("knn-per", {"k": 0}, "k: 0 is not allowed"),
+        ("nothing", {}, "method: 'nothing' is not allowed"),
+        (None, {"epochs": (-1,)}, "epochs.0: -1 is not allowed"),
+        (None, {"epochs": ()}, "epochs: "),
+        (None, {"capasity": 3}, "did you mean 'capacity'"),
+    ],
+)
+def test_bad_settings_are_named(method, changes, part):
+    with pytest.raises(InputError) as error:
+        resolve_settings(federation_of(), 1, method, changes)
+    assert part in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "1,x", "-1", "1,,2"])
+def test_bad_lists_of_epochs(text):
+    with pytest.raises(InputError, match="--epochs"):
+        parse_epochs(text)
+
+
+def test_a_client_with_nothing_to_test_on_says_so():
+    federation = build_federation(
+        fedsol.Experiment(
+            data={"name": "contract_models:uneven_clients", "partition": {"kind": "own", "held_out": 0.5}},
+            algorithm={"name": "fedavg"},
+        )
+    )
+    settings = resolve_settings(federation, 1, changes={"test": "held-out", "epochs": (1,)})
+    result = personalize_client(federation, federation.initial_weights(), 0, settings)
+    assert (result.size, result.test_size, result.before, result.after[0].accuracy) == (1, 0, None, None)
+    chosen = resolve_settings(federation, 1, "knn-per", {"test": "held-out", "epochs": (1,), "mixing": "chosen"})
+    result = personalize_client(federation, federation.initial_weights(), 0, chosen)
+    assert (result.after[0].accuracy, result.after[0].mixing) == (None, 0.5)

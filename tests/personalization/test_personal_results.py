@@ -1,0 +1,256 @@
+"""Results of a personalisation: kept client by client, resumed exactly, summed up and compared."""
+
+import csv
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+from test_contract import experiment
+
+import fedsol
+from fedsol import InputError, RunError
+from fedsol.engines.local import LocalEngine
+from fedsol.federation import Federation
+from fedsol.personalization.client import Outcome, PersonalResult
+from fedsol.personalization.comparison import as_rows, read_entries
+from fedsol.personalization.loop import Watch
+from fedsol.personalization.results import PersonalDirectory, client_table
+from fedsol.personalization.statistics import Losers, Spread, losers, spread, summary_of
+
+WORKERS = {"engine.kind": "workers", "engine.workers": 2}
+
+
+def result(client, accuracies, size=10, mixing=None):
+    """A client with these accuracies after 1, 2, … epochs."""
+    after = tuple(Outcome(epochs, 0, accuracy, mixing) for epochs, accuracy in enumerate(accuracies, start=1))
+    return PersonalResult(client, size, classes=2, test_size=20, before=0.25, after=after)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    fedsol.train(experiment({"name": "fedavg"}, data__partition__held_out=0.2), out=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(run_folder):
+    return fedsol.personalize(run_folder, changes={"epochs": (1, 2)})
+
+
+class StopAfterError(Exception):
+    """Stands for a process that dies."""
+
+
+def stop_after(count):
+    seen = []
+
+    def finished(result):
+        seen.append(result)
+        if len(seen) == count:
+            raise StopAfterError
+
+    return Watch(finished=finished)
+
+
+@pytest.mark.parametrize("where", [{}, WORKERS])
+def test_killed_and_resumed_it_ends_the_same(run_folder, whole, tmp_path, where):
+    changes = {"epochs": (1, 2)}
+    with pytest.raises(StopAfterError):
+        fedsol.personalize(run_folder, changes=changes, out=tmp_path, where=where, watch=stop_after(2))
+    rows = tmp_path / "clients.jsonl"
+    rows.write_bytes(rows.read_bytes()[:-7])  # the kill tore the last line
+    assert len(PersonalDirectory(tmp_path).read_results()) == 1
+    started = []
+    watch = Watch(started=lambda done, clients: started.append((done, clients)))
+    found = fedsol.personalize(run_folder, changes=changes, out=tmp_path, where=where, resume=True, watch=watch)
+    assert started == [(1, 4)]
+    assert found.results == whole.results == PersonalDirectory(tmp_path).read_results()
+    again = fedsol.personalize(run_folder, changes=changes, out=tmp_path, resume=True, engine=no_engine)
+    assert again == found
+
+
+def no_engine(federation):
+    raise AssertionError("nothing is left to do")
+
+
+def test_a_run_in_memory_is_as_good_as_one_on_disk(run_folder, whole):
+    run = fedsol.Run.load(run_folder)
+    assert fedsol.personalize(run, changes={"epochs": (1, 2)}) == whole
+
+
+def test_ctrl_c_keeps_what_is_finished(run_folder, whole, tmp_path):
+    def interrupt(_result):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.personalize(run_folder, changes={"epochs": (1, 2)}, out=tmp_path, watch=Watch(finished=interrupt))
+    assert PersonalDirectory(tmp_path).read_results() == whole.results[:1]
+
+
+def test_a_worker_that_dies_is_replaced(run_folder, whole, monkeypatch, tmp_path):
+    parent, original = os.getpid(), Federation.training_samples
+
+    def training_samples(self, client):
+        if os.getpid() != parent and not (tmp_path / str(client)).exists():
+            (tmp_path / str(client)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, client)
+
+    monkeypatch.setattr(Federation, "training_samples", training_samples)
+    assert fedsol.personalize(run_folder, changes={"epochs": (1, 2)}, where=WORKERS).results == whole.results
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_results_are_not_mixed_with_others(run_folder, tmp_path):
+    out = tmp_path / "results"
+    fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=out)
+    with pytest.raises(InputError, match="holds results already"):
+        fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=out)
+    with pytest.raises(InputError, match="was begun with other values of settings"):
+        fedsol.personalize(run_folder, changes={"epochs": (2,)}, out=out, resume=True)
+    other = tmp_path / "other"
+    fedsol.train(experiment({"name": "fedavg"}, data__partition__held_out=0.2, client__lr=0.01), out=other)
+    with pytest.raises(InputError, match="was begun with other values of settings, weights_sha256"):
+        fedsol.personalize(other, changes={"epochs": (1,)}, out=out, resume=True)
+    with pytest.raises(InputError, match="resume: needs the directory"):
+        fedsol.personalize(run_folder, resume=True)
+
+
+def test_a_damaged_line_is_named(run_folder, tmp_path):
+    fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=tmp_path)
+    (tmp_path / "clients.jsonl").write_text('{"client": 0}\n')
+    with pytest.raises(InputError, match=r"clients\.jsonl: line 1 is not the result of a client"):
+        fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=tmp_path, resume=True)
+
+
+def test_bad_settings_leave_nothing_behind(run_folder, tmp_path):
+    with pytest.raises(InputError, match="k: 0"):
+        fedsol.personalize(run_folder, "knn-per", {"k": 0}, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_a_model_is_refused(tmp_path):
+    folder = tmp_path / "run"
+    fedsol.train(experiment({"name": "fedavg"}), out=folder)
+    for checkpoint in (folder / "checkpoints").glob("round-*"):
+        (checkpoint / "checkpoint.json").unlink()
+    with pytest.raises(InputError, match="has no global model yet"):
+        fedsol.personalize(folder)
+
+
+def test_a_model_of_too_few_rounds_is_said_to_be_one(tmp_path, caplog):
+    fedsol.train(experiment({"name": "fedavg"}), out=tmp_path)
+    text = (tmp_path / "experiment.toml").read_text()
+    (tmp_path / "experiment.toml").write_text(text.replace("rounds = 2", "rounds = 3"))
+    found = fedsol.personalize(tmp_path, changes={"epochs": (0,)})
+    assert "only 2 of 3 rounds are done" in caplog.text
+    assert found.description["settings"]["after_round"] == 2
+
+
+class Forgetful(LocalEngine):
+    """Never answers for client 2."""
+
+    def personalize(self, weights, clients, settings):
+        return super().personalize(weights, [client for client in clients if client != 2], settings)
+
+
+def test_clients_that_do_not_answer_can_be_asked_again(run_folder, whole, tmp_path):
+    changes = {"epochs": (1, 2)}
+    with pytest.raises(RunError, match=r"no result of clients \[2\]"):
+        fedsol.personalize(run_folder, changes=changes, out=tmp_path, engine=Forgetful)
+    assert fedsol.personalize(run_folder, changes=changes, out=tmp_path, resume=True).results == whole.results
+
+
+def test_the_spread_by_hand():
+    assert spread([0.5, None, 1.0, 0.0, 0.5]) == Spread(4, 0.5, 0.125**0.5, 0.0, 1.0)
+    accuracies = [number / 20 for number in range(20)]
+    outer = spread(accuracies)
+    assert outer.worst_decile == pytest.approx((0 + 1) / 2 / 20)  # two of twenty
+    assert outer.best_decile == pytest.approx((18 + 19) / 2 / 20)
+    assert spread([0.0] * 9 + [0.1] * 2).best_decile == pytest.approx(0.1)  # two of eleven: at least a tenth
+    assert spread([None]) == Spread(0, None, None, None, None)
+
+
+def test_losers_by_hand():
+    results = [
+        result(0, [0.5], size=10),
+        result(1, [0.5], size=20),
+        result(2, [0.5], size=30),
+        result(3, [None]),
+        result(4, [0.1], size=90),
+    ]
+    alone = {0: 0.75, 1: 0.5, 2: 0.25, 3: 1.0, 4: 0.2}
+    assert losers(results, 1, alone) == Losers((0, 4), 4, pytest.approx(0.175), 0.25, 50.0, 25.0)
+    assert losers(results[1:3], 1, alone) == Losers((), 2, None, None, None, 25.0)
+    rows = summary_of(results, alone)["after"]
+    assert rows[0]["losers"]["clients"] == (0, 4)
+    assert "losers" not in summary_of(results)["after"][0]
+
+
+def test_the_table_of_clients_by_hand():
+    results = [result(0, [0.5, 0.75]), result(1, [None, None], size=3)]
+    assert client_table(results, None) == (
+        "client,size,classes,test_size,before,after_1,after_2\n0,10,2,20,0.25,0.5,0.75\n1,3,2,20,0.25,,\n"
+    )
+    rows = list(csv.DictReader(client_table(results, {0: 0.6, 1: 0.1}).splitlines()))
+    assert [rows[0][key] for key in ("local_only", "loses_1", "loses_2")] == ["0.6", "1", "0"]
+    assert [rows[1][key] for key in ("local_only", "loses_1", "loses_2")] == ["0.1", "", ""]
+    mixed = [replace(one, after=tuple(replace(o, mixing=0.3) for o in one.after)) for one in results[:1]]
+    assert client_table(mixed, None).splitlines()[0].endswith("after_1,after_2,mixing_1,mixing_2")
+
+
+@pytest.fixture(scope="module")
+def compared(run_folder, tmp_path_factory):
+    """FedAvg fine-tuned and with neighbours, Local-only of the same clients, and Local-only of others."""
+    folder = tmp_path_factory.mktemp("results")
+    fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=folder / "tuned")
+    fedsol.personalize(run_folder, "knn-per", {"epochs": (1,)}, out=folder / "knn")
+    fedsol.personalize(run_folder, "local-only", {"epochs": (2,)}, out=folder / "alone")
+    others = fedsol.train(experiment({"name": "local-only"}, seed=1))
+    fedsol.personalize(others, changes={"epochs": (1,)}, out=folder / "others")
+    return folder
+
+
+def test_local_only_among_the_results_is_what_the_others_are_compared_with(compared):
+    paths = [compared / name for name in ("tuned", "knn", "alone")]
+    tuned, knn, alone = read_entries(paths)
+    assert [entry.label for entry in (tuned, knn, alone)] == ["fedavg + finetune", "fedavg + knn-per", "local-only"]
+    expected = {one.client: one.after[0].accuracy for one in alone.results}
+    assert tuned.alone == knn.alone == expected
+    assert alone.alone is None
+    rows = as_rows([tuned, knn, alone])
+    assert [(row["epochs"], "losers" in row) for row in rows] == [(1, True), (1, True), (2, False)]
+    assert read_entries(paths[:1])[0].alone is None
+    assert read_entries(paths[:1], [compared / "alone"])[0].alone == expected
+
+
+def test_what_cannot_be_compared_is_refused(compared, tmp_path):
+    with pytest.raises(InputError, match="its method is not local-only"):
+        read_entries([compared / "tuned"], [compared / "knn"])
+    with pytest.raises(InputError, match="it has other clients, or other test sets"):
+        read_entries([compared / "tuned"], [compared / "others"])
+    with pytest.raises(InputError, match=r"no personal\.json"):
+        read_entries([tmp_path])
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    for name in ("personal.json", "clients.jsonl"):
+        (unfinished / name).write_bytes((compared / "tuned" / name).read_bytes())
+    (unfinished / "clients.jsonl").write_text((unfinished / "clients.jsonl").read_text().split("\n")[0] + "\n")
+    with pytest.raises(InputError, match=r"is not finished \(1 of 4 clients\)"):
+        read_entries([unfinished])
+
+
+def test_labels_tell_results_apart(compared, tmp_path):
+    same = tmp_path / "same"
+    same.mkdir()
+    for name in ("personal.json", "clients.jsonl"):
+        (same / name).write_bytes((compared / "tuned" / name).read_bytes())
+    both = read_entries([compared / "tuned", same])
+    assert [entry.label for entry in both] == [str(compared / "tuned"), str(same)]
+    description = json.loads((same / "personal.json").read_text())
+    (same / "personal.json").write_text(json.dumps({**description, "seed": 7}))
+    labels = [entry.label for entry in read_entries([compared / "tuned", same])]
+    assert labels == ["fedavg + finetune, seed 0", "fedavg + finetune, seed 7"]
