@@ -31,6 +31,7 @@ KEYS_WITHOUT_EFFECT = {
     "data.root",
     "data.download",
     "data.cache",
+    "data.private.test",
     "server.checkpoint_every",
 }
 """Keys that may differ between the two halves of a resumed run: no result depends on them."""

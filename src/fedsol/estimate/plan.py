@@ -99,6 +99,13 @@ class Plan:
         every = self.experiment.server.evaluate_every
         return self.rounds // every + (self.rounds % every > 0)
 
+    @property
+    def testers(self) -> int:
+        """Clients that are sent the global model to test it on what they held out."""
+        if not self.experiment.data.partition.held_out:
+            return 0
+        return min(self.experiment.server.evaluate_clients or self.clients, self.clients)
+
 
 def make_plans(variants: Sequence[Variant], request: Request) -> list[Plan]:
     """One plan for each variant; data that several share is read once."""
