@@ -248,6 +248,7 @@ class Experiment(Table):
             "server.weighting": (self.server.weighting, "uniform"),
             "server.aggregation": (self.server.aggregation, "mean"),
             "server.optimizer": (self.server.optimizer, "average"),
+            "faults.late": (self.faults.late, 0.0),
         }
         for key, (value, needed) in needs.items():
             if value != needed:

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -12,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
 from conftest import REPOSITORY
-from deployment import Deployment, free_port
+from deployment import Deployment, free_port, listens
 
 PAGE = REPOSITORY / "docs" / "deployment.md"
 
@@ -33,11 +32,6 @@ def blocks():
             here = here.replace(port, free)
         texts.append(here.replace("--host 0.0.0.0", "--host 127.0.0.1"))
     return texts, int(ports["9092"])
-
-
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_the_install_command_is_one_that_pip_takes():
