@@ -5,14 +5,16 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from conftest import REPOSITORY
+
 from deployment import Deployment, free_port, listens
 
+REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "deployment.md"
 
 pytestmark = pytest.mark.skipif(
