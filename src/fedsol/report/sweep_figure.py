@@ -48,7 +48,7 @@ def _lines(rows: Sequence[Row], key: str, others: Sequence[str], stem: Path, tit
         lines.append(axes.plot(places, mean, zorder=3, **look)[0])
         axes.fill_between(places, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
     values = sorted(_values(rows, key))
-    if values[0] > 0 and values[-1] / values[0] >= 20:
+    if values[0] > 0 and values[-1] / values[0] >= 10:
         axes.set_xscale("log")
     if len(values) <= 8:
         axes.xaxis.set_major_locator(FixedLocator(values))
@@ -89,7 +89,7 @@ def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -
         places = [row["settings"][key] for row in rows]
         axes.plot(places, mean, linestyle="", marker="o", color=line_look(0)["color"])
         axes.plot(places[best], mean[best], linestyle="", marker="*", markersize=13, color=line_look(1)["color"])
-        if min(places) > 0 and max(places) / min(places) >= 20:
+        if min(places) > 0 and max(places) / min(places) >= 10:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_xlabel(key)
