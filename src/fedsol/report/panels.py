@@ -100,10 +100,10 @@ def write_cells(axes: Axes, table: Any, limits: tuple[float, float], form: str =
             axes.text(column, row, form.format(value), ha="center", va="center", fontsize=8, color=text)
 
 
-def log_axis(axes: Axes) -> None:
-    """A horizontal log axis with plain numbers at 1, 2 and 5 of every decade."""
+def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+    """A horizontal log axis with plain numbers at these places of every decade."""
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_locator(LogLocator(subs=at))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

@@ -34,7 +34,7 @@ def draw_strength(series: Sequence[Series[LayerStrengths]], stem: Path, title: s
             }
             patches = bar_panel(axes, [short_layer(layer) for layer in layers], bars, heading, label, True)
             if name == "mean":
-                log_axis(axes)
+                log_axis(axes, (1.0,))
                 positive = [value[0] for row in bars.values() for value in row if value and value[0] > 0]
                 axes.set_xlim(left=0.4 * min(positive, default=0.1))
         figure.legend(patches, [item.label for item in series], loc="outside right upper")
