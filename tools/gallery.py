@@ -66,7 +66,7 @@ ENTRIES = (
     ),
     Entry(
         "Who has which classes",
-        "The paper's two ways to deal data out, to ten clients: Dirichlet(0.1), and two shards of one class each.",
+        "The paper's two ways to deal data out, to ten clients: Dirichlet(0.1), and two shards of sorted labels each.",
         (
             "partition --set data.partition.clients=10 --out runs/gallery/dirichlet",
             "partition --set data.partition.clients=10 --set data.partition.kind=sharding --out runs/gallery/sharding",

@@ -50,7 +50,8 @@ def sweep_settings(
     if any(row["final_accuracy"] for row in rows):
         finished = next(run for point in found.points for run in point.result.runs)
         title = f"{Path(finished.experiment.data.name).stem}, {finished.experiment.rounds} rounds"
-        draw_sweep(rows, found.keys, out / "sweep", f"{title}, {len(seed_list)} seeds" if runs > 1 else title)
+        named = f"{len(seed_list)} seeds" if len(seed_list) > 1 else f"seed {seed_list[0]}"
+        draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}")
         say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
         console.print(sweep_table(found))
         if trials is not None:

@@ -9,7 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from fedsol.report.curves import Curve, draw_curve
 from fedsol.report.style import BLUE, INK, LINE_COLORS, light_grid, text_color_on
@@ -98,6 +98,14 @@ def write_cells(axes: Axes, table: Any, limits: tuple[float, float], form: str =
             shade = SEQUENTIAL((value - low) / (high - low) if high > low else 0.5)
             text = text_color_on((shade[0], shade[1], shade[2]))
             axes.text(column, row, form.format(value), ha="center", va="center", fontsize=8, color=text)
+
+
+def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+    """A horizontal log axis with plain numbers at these places of every decade."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=at))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def short_layer(name: str) -> str:

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from matplotlib.ticker import FuncFormatter, NullFormatter
-
 from fedsol.analysis.series import Series
 from fedsol.analysis.strength import LayerStrengths
 from fedsol.errors import InputError
-from fedsol.report.panels import bar_panel, short_layer
+from fedsol.report.panels import bar_panel, log_axis, short_layer
 from fedsol.report.style import fedsol_style, new_figure, save_pictures
 
 PANELS = (
@@ -36,11 +34,9 @@ def draw_strength(series: Sequence[Series[LayerStrengths]], stem: Path, title: s
             }
             patches = bar_panel(axes, [short_layer(layer) for layer in layers], bars, heading, label, True)
             if name == "mean":
-                axes.set_xscale("log")
+                log_axis(axes, (1.0,))
                 positive = [value[0] for row in bars.values() for value in row if value and value[0] > 0]
                 axes.set_xlim(left=0.4 * min(positive, default=0.1))
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                axes.xaxis.set_minor_formatter(NullFormatter())
         figure.legend(patches, [item.label for item in series], loc="outside right upper")
         figure.suptitle(title, x=0.01, ha="left")
         return save_pictures(figure, stem)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from fedsol.errors import InputError
-from fedsol.report.panels import bar_panel, heat_panel, write_cells
+from fedsol.report.panels import bar_panel, heat_panel, log_axis, write_cells
 from fedsol.report.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_pictures
 
 Row = Mapping[str, Any]
@@ -48,8 +48,8 @@ def _lines(rows: Sequence[Row], key: str, others: Sequence[str], stem: Path, tit
         lines.append(axes.plot(places, mean, zorder=3, **look)[0])
         axes.fill_between(places, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
     values = sorted(_values(rows, key))
-    if values[0] > 0 and values[-1] / values[0] >= 20:
-        axes.set_xscale("log")
+    if values[0] > 0 and values[-1] / values[0] >= 10:
+        log_axis(axes)
     if len(values) <= 8:
         axes.xaxis.set_major_locator(FixedLocator(values))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -89,9 +89,8 @@ def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -
         places = [row["settings"][key] for row in rows]
         axes.plot(places, mean, linestyle="", marker="o", color=line_look(0)["color"])
         axes.plot(places[best], mean[best], linestyle="", marker="*", markersize=13, color=line_look(1)["color"])
-        if min(places) > 0 and max(places) / min(places) >= 20:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        if min(places) > 0 and max(places) / min(places) >= 10:
+            log_axis(axes)
         axes.set_xlabel(key)
         light_grid(axes)
     panels[0].set_ylabel("final test accuracy")
