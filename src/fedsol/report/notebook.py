@@ -23,9 +23,7 @@ def run_html(run: "Run") -> str:
         "final accuracy": _percent(run.final_accuracy),
         "best accuracy": _percent(run.best_accuracy),
     }
-    held_out = [
-        (row["round"], row["held_out_accuracy"]) for row in run.rows if row.get("held_out_accuracy") is not None
-    ]
+    held_out = [(row["round"], share) for row in run.rows if (share := row.get("held_out_accuracy")) is not None]
     if held_out:
         facts["accuracy on what clients held out"] = _percent(held_out[-1][1])
     facts["directory"] = str(run.directory or "not saved")
@@ -64,8 +62,8 @@ def curve_svg(points: Sequence[tuple[int, float]], name: str = "test accuracy") 
     dot = f'<circle cx="{x(last):.1f}" cy="{y(points[-1][1]):.1f}" r="3" fill="#2c8fcb"/>'
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="{name.capitalize()} by round, {points[-1][1]:.1%} at the end" font-size="11" font-family="sans-serif" '
-        f'fill="currentColor">{grid}{ends}'
+        f'aria-label="{name.capitalize()} by round, {points[-1][1]:.1%} at the end" font-size="11" '
+        f'font-family="sans-serif" fill="currentColor">{grid}{ends}'
         f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 2}" text-anchor="middle">round ({name})</text>'
         f'<polyline points="{path}" fill="none" stroke="#2c8fcb" stroke-width="2"/>{dot}</svg>'
     )
