@@ -51,6 +51,32 @@ def test_runs_are_compared_over_the_rounds_that_were_analysed():
     assert "orthogonality-rounds.png" in names_in("figures")
 
 
+def test_runs_of_which_some_wrote_no_rows_are_compared():
+    run("scaffold")
+    run("fedbabu", "--analyze", "orthogonality,strength", "--set", "data.partition.held_out=0.2")
+    what = ["--what", "curves,orthogonality,divergence,preservation,strength"]
+    done = fedsol("analyze", "scaffold", "fedbabu", *what, "-o", "figures")
+    assert done.exit_code == 0, done.output
+    assert {"orthogonality.png", "orthogonality-rounds.png", "forgetting.pdf"} <= set(names_in("figures"))
+
+
+def test_data_that_only_nodes_have_cannot_be_trained_on_again():
+    run("fedavg")
+    file = Path("fedavg/experiment.toml")
+    private = '[data]\nname = "private"\n[data.private]\nshape = [1, 8, 8]\nclasses = 10\n'
+    file.write_text(file.read_text().partition("[data]")[0] + private + "[data.partition]\nclients = 8\n")
+    rows = [json.loads(line) for line in Path("fedavg/metrics.jsonl").read_text().splitlines()]
+    rows = [{**row, "test_accuracy": None, "class_accuracy": None, "held_out_accuracy": 0.5} for row in rows]
+    Path("fedavg/metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = fedsol("analyze", "fedavg")
+    assert done.exit_code == 2
+    assert "only the nodes of that deployment have; allowed: --what curves,cost,toy" in done.output
+    assert not Path("fedavg/analysis").exists()
+    done = fedsol("analyze", "fedavg", "--what", "curves")
+    assert done.exit_code == 0, done.output
+    assert json.loads(Path("fedavg/analysis/curves.json").read_text())[0]["values"] == [[0.5, 0.5]]
+
+
 def test_a_folder_of_runs_is_grouped_by_seed():
     assert fedsol("compare", "-a", "fedavg,fedsol", "--seeds", "0,1", *TINY, "--out", "cmp").exit_code == 0
     done = fedsol("analyze", "cmp", "--what", "curves,strength", "--out", "figures")

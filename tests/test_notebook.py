@@ -36,6 +36,18 @@ def test_a_run_shows_a_table_and_a_curve(tiny, tmp_path):
         assert part in shown
 
 
+def test_a_run_without_a_test_set_shows_what_clients_held_out(tiny, tmp_path):
+    rows = [
+        {"round": number, "test_accuracy": None, "held_out_accuracy": 0.25 * number, "train_loss": 1.0}
+        for number in (1, 2)
+    ]
+    run = Run(tiny, rows)
+    assert run.final_accuracy is None
+    for part in ('<td style="text-align:left">50.00%</td>', "Held-out accuracy by round, 50.0% at the end"):
+        assert part in run._repr_html_()
+    assert run.plot(tmp_path / "curve.png").stat().st_size > 1000
+
+
 def test_what_a_run_is_called_is_only_text(tiny):
     hostile = "<img src=x onerror=alert(1)>"
     run = Run(tiny.override({"data.name": hostile}), [], directory=Path(hostile))

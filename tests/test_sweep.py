@@ -32,6 +32,7 @@ def test_grids_are_parsed():
         Range("client.lr", 0.001, 0.1, log=True),
         Range("algorithm.rho", 0.1, 5),
     ]
+    assert parse_grid(["data.name=../one.npz,../two.npz"]) == [Choice("data.name", ("../one.npz", "../two.npz"))]
     assert parse_grid(["a=-1..1.5"]) == [Range("a", -1, 1.5)]
 
 

@@ -19,7 +19,7 @@ from fedsol.analysis.series import Series, group
 from fedsol.analysis.source import LocalRound, SavedRun, chosen_clients, local_round, open_run
 from fedsol.analysis.strength import strengths
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment
+from fedsol.experiment import PRIVATE, Experiment
 from fedsol.gradients import Strength
 from fedsol.randomness import one_torch_thread
 from fedsol.runs import Run, RunDirectory
@@ -124,6 +124,13 @@ def find_runs(paths: Sequence[Path]) -> list[Source]:
 
 def check(what: Sequence[str], runs: Runs, options: Options) -> None:
     """Finds what is wrong with the options for these runs before anything is computed or written."""
+    if needing := [name for name in what if name not in ("curves", *WITHOUT_RUNS)]:
+        for source in runs.sources:
+            if source.run.experiment.data.name == PRIVATE:
+                raise InputError(
+                    f"{source.path}: {needing[0]} needs the clients' data, which only the nodes of that deployment "
+                    f"have; allowed: --what {','.join(('curves', *WITHOUT_RUNS))}"
+                )
     if "orthogonality" in what and options.rhos is not None:
         for series in runs.series:
             if len(runs.series) > 1:
@@ -191,7 +198,10 @@ def _local_steps(series: Series[Source], options: Options, alone: bool) -> list[
 
 def _recorded(saved: SavedRun, rule: Algorithm, client: int, where: Where) -> LocalSteps:
     steps, _ = record(
-        rule, own_measure(rule, where), lambda recorder: local_round(saved, recorder, [client]).updates[0]
+        rule,
+        own_measure(rule, where),
+        lambda recorder: local_round(saved, recorder, [client]).updates[0],
+        saved.federation.frozen,
     )
     return steps
 
@@ -264,8 +274,10 @@ def _strength(runs: Runs, options: Options) -> Found:
     lines = []
     for item in series:
         layers = item.runs[0].layers
-        most = max(layers, key=lambda name: layers[name].movement)
-        lines.append(f"{item.label}: {most} moved most, {layers[most].movement:.2%} of its length")
+        moved = {name: layer.movement for name, layer in layers.items() if layer.movement is not None}
+        if moved:
+            most = max(moved, key=lambda name: moved[name])
+            lines.append(f"{item.label}: {most} moved most, {moved[most]:.2%} of its length")
     return Found(files, lines)
 
 
@@ -285,7 +297,8 @@ def _landscape(runs: Runs, options: Options) -> Found:
     files = draw_landscapes(found, stem, f"loss landscape of the global model, {runs.title}")
     files.append(write_data(stem.with_suffix(".json"), dict(found)))
     lines = [
-        f"{label}: lambda_1 {one.eigenvalues[0]:.4g}, lambda_5 {one.eigenvalues[4]:.4g}, ratio {one.ratio:.3f}"
+        f"{label}: lambda_1 {one.eigenvalues[0]:.4g}, lambda_5 {one.eigenvalues[4]:.4g}"
+        + ("" if one.ratio is None else f", ratio {one.ratio:.3f}")
         for label, one in found
     ]
     return Found(files, lines)
@@ -316,16 +329,11 @@ def _cost(runs: Runs, options: Options) -> Found:
 
 
 def _curves(runs: Runs, options: Options) -> Found:
-    from fedsol.report.curves import Curve, draw_curves
+    from fedsol.report.curves import accuracy_curves, draw_curves
 
-    curves = []
-    for item in runs.series:
-        longest = max(item.runs, key=lambda source: len(source.run.rows))
-        rounds = [row["round"] for row in longest.run.rows]
-        tables = [{row["round"]: row["test_accuracy"] for row in source.run.rows} for source in item.runs]
-        curves.append(Curve(item.label, rounds, [[table.get(number) for number in rounds] for table in tables]))
+    curves, shown = accuracy_curves([(item.label, [source.run.rows for source in item.runs]) for item in runs.series])
     stem = options.out / "curves"
-    files = [draw_curves(curves, stem.with_suffix(kind), title=runs.title) for kind in (".png", ".pdf")]
+    files = [draw_curves(curves, stem.with_suffix(kind), title=runs.title, ylabel=shown) for kind in (".png", ".pdf")]
     files.append(write_data(stem.with_suffix(".json"), curves))
     return Found(files)
 

@@ -97,15 +97,9 @@ def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, A
 
 def draw(results: Sequence[Result], path: Path, title: str) -> None:
     """Writes the learning curves, with a band of one standard deviation over the seeds."""
-    from fedsol.report.curves import Curve, draw_curves
+    from fedsol.report.curves import accuracy_curves, draw_curves
 
-    curves = [
-        Curve(
-            result.variant.label,
-            [row["round"] for row in result.runs[0].rows],
-            [[row["test_accuracy"] for row in run.rows] for run in result.runs],
-        )
-        for result in results
-        if result.runs
-    ]
-    draw_curves(curves, path, title=title)
+    curves, shown = accuracy_curves(
+        [(result.variant.label, [run.rows for run in result.runs]) for result in results if result.runs]
+    )
+    draw_curves(curves, path, title=title, ylabel=shown)

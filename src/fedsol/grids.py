@@ -56,7 +56,7 @@ def _axis(text: str) -> Axis:
     key, separator, values = (part.strip() for part in text.partition("="))
     if not separator or not key or not values:
         raise InputError(f"--grid {text!r}: must be key=value,value,… or key=low..high")
-    if match := _RANGE.match(values):
+    if (match := _RANGE.match(values)) and match[2]:  # `../data` is a path
         return _range(key, bool(match[1]), match[2], match[3], text)
     found = tuple(parse_override(f"{key}={part}")[1] for part in values.split(",") if part.strip())
     if len(set(map(repr, found))) < len(found) or not found:

@@ -81,12 +81,10 @@ class Run:
 
     def plot(self, path: str | Path) -> Path:
         """Writes the learning curve as a picture (PNG or PDF, by the file's suffix)."""
-        from fedsol.report.curves import Curve, draw_curves
+        from fedsol.report.curves import accuracy_curves, draw_curves
 
-        rounds = [row["round"] for row in self.rows]
-        curve = Curve(self.experiment.algorithm["name"], rounds, [[row["test_accuracy"] for row in self.rows]])
-        draw_curves([curve], Path(path), title=self.experiment.data.name)
-        return Path(path)
+        curves, shown = accuracy_curves([(self.experiment.algorithm["name"], [self.rows])])
+        return draw_curves(curves, path, title=self.experiment.data.name, ylabel=shown)
 
     def _repr_html_(self) -> str:
         """A table and the learning curve, which Jupyter shows for a run."""

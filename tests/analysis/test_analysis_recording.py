@@ -6,7 +6,7 @@ import pytest
 import torch
 from toys import OnlyHead, split, task_for
 
-from fedsol.algorithms import make_algorithm
+from fedsol.algorithms import ALGORITHMS, make_algorithm
 from fedsol.algorithms.fedavg import FedAvg
 from fedsol.analysis.orthogonality import (
     LocalSteps,
@@ -27,7 +27,7 @@ from fedsol.proximal import KL, L2
 
 
 @pytest.mark.parametrize("model", ["small", "contract_models:with_batch_norm"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsol", "scaffold", "moon", "fedasam"])
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
     """Also with dropout and running statistics, which the observer's own passes could have moved."""
     federation = build_federation(tiny.override({"model.name": model, "algorithm.name": algorithm}))
@@ -38,7 +38,8 @@ def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
     server = ServerState(initial, federation.model.names, federation.clients, rule.init_server(parameters))
     job = Job(0, 1, initial, rule.broadcast(server), rule.init_client(parameters, buffers))
     plain = federation.train(job)
-    steps, update = record(rule, Measure(), lambda recorder: replace(federation, algorithm=recorder).train(job))
+    train = lambda recorder: replace(federation, algorithm=recorder).train(job)  # noqa: E731
+    steps, update = record(rule, Measure(), train, federation.frozen)
     assert same_tensors(update.weights, plain.weights)
     assert same_tensors(update.state, plain.state)
     assert len(steps.cosine) == len(steps.proximal_loss) == len(steps.local_loss) == plain.steps
@@ -80,6 +81,26 @@ def test_angle_and_loss_by_hand():
     assert loss == pytest.approx(
         float(torch.logaddexp(torch.tensor(1.0), torch.tensor(0.0))) - 0.5 - 0.6931472, abs=1e-6
     )
+
+
+def test_weights_that_are_not_trained_have_no_part_in_the_angle():
+    step = step_at([3.0, 4.0], [1.0, 0.0])
+    for where in ("all", "head"):
+        assert measured(step, L2(), where, ["head.weight"]) == (None, 12.5)
+
+
+def test_a_frozen_head_does_not_move_while_it_is_recorded(tiny):
+    federation = build_federation(tiny.override({"client.trains": "body"}))
+    initial = federation.initial_weights()
+    steps, update = record(
+        FedAvg(),
+        Measure(where="head"),
+        lambda recorder: replace(federation, algorithm=recorder).train(Job(0, 1, initial, {})),
+        federation.frozen,
+    )
+    assert same_tensors(*({name: w[name] for name in federation.frozen} for w in (initial, update.weights)))
+    assert set(steps.cosine) == {None}
+    assert steps.proximal_loss[-1] > 0
 
 
 def test_an_update_of_zero_has_no_angle():

@@ -7,9 +7,12 @@ from test_training import StopAfter, assert_same_run
 
 import fedsol
 from fedsol.analysis import callbacks
+from fedsol.analysis.preservation import accuracy_of, preservation
 from fedsol.analysis.source import chosen_clients, local_round, open_run
 from fedsol.errors import InputError
+from fedsol.federation import build_federation
 from fedsol.files import same_tensors
+from fedsol.messages import Update
 from fedsol.sampling import sample_clients
 
 NAMES = ("divergence", "preservation", "strength", "orthogonality")
@@ -69,6 +72,41 @@ def test_what_is_not_a_row_is_named(tmp_path):
     path.write_text("nonsense\n")
     with pytest.raises(InputError, match=r"divergence\.jsonl: is not a file of rows"):
         callbacks.divergences(tmp_path)
+
+
+def test_a_client_that_did_less_is_trained_again_for_as_many_steps(four, tmp_path):
+    faults = {"faults.stragglers": 1.0, "faults.straggler_work": 0.5, "rounds": 1, "client.epochs": 4}
+    experiment = four.override(faults)
+    steps = []
+
+    class Steps(fedsol.Callback):
+        def round_finished(self, result):
+            steps.append(result.updates[0].steps)
+
+    fedsol.train(experiment, [*watching(experiment, tmp_path), Steps()], tmp_path)
+    assert [one.steps for one in callbacks.round_orthogonalities(tmp_path)] == steps
+
+
+def test_rows_are_json_also_where_a_layer_begins_at_zero(tiny, tmp_path):
+    experiment = tiny.override({"rounds": 1, "model.name": "contract_models:with_batch_norm"})
+    fedsol.train(experiment, watching(experiment, tmp_path), tmp_path)
+    text = callbacks.rows_path(tmp_path, "strength").read_text()
+    assert "NaN" not in text
+    layers = callbacks.strength_rows(tmp_path)[0].layers.values()
+    assert any(layer.movement is None for layer in layers)
+    assert any(layer.movement for layer in layers)
+
+
+def test_only_classes_that_a_client_trains_on_are_its_own(tiny):
+    federation = build_federation(tiny.override({"data.partition.held_out": 0.5}))
+    weights = federation.initial_weights()
+    for client in range(8):
+        update = Update(client, weights, 1, 1)
+        found = preservation(federation, 1, weights, [update])
+        labels = federation.dataset.train.labels[federation.training_samples(client)].unique()
+        tally = federation.evaluate(weights)
+        own = [label in labels for label in range(10)]
+        assert found.held_after == (accuracy_of(tally, own),)
 
 
 def test_unknown_and_impossible_analyses_are_refused(four, tmp_path):

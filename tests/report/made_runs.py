@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from fedsol import Experiment
+from fedsol.analysis.divergence import Divergence
+from fedsol.analysis.preservation import Preservation
+from fedsol.analysis.saving import as_plain
 from fedsol.data.manifest import label_counts, save_manifest
+from fedsol.personalization.client import Outcome, PersonalResult
+from fedsol.personalization.results import PersonalDirectory
 
 CLIENTS = 20
 
@@ -49,7 +54,8 @@ def make_run(
     if analyses:
         (folder / "analysis").mkdir()
         _lines(folder / "analysis" / "divergence.jsonl", [_divergence(number, rng) for number in range(1, rounds + 1)])
-        _lines(folder / "analysis" / "knowledge.jsonl", [_knowledge(number, rng) for number in range(1, rounds + 1)])
+        preserved = [_preservation(number, rng) for number in range(1, rounds + 1)]
+        _lines(folder / "analysis" / "preservation.jsonl", preserved)
     return folder
 
 
@@ -79,16 +85,27 @@ def _row(number: int, rounds: int, height: float, classes: int, rng: np.random.G
 
 def _divergence(number: int, rng: np.random.Generator) -> dict[str, Any]:
     layers = {"conv": 0.1 + 1 / number, "head": 0.3 + 2 / number}
-    return {
-        "round": number,
-        "global_local": 0.5 + 2 / number,
-        "local_local": float(rng.normal(1, 0.1)),
-        "layers": layers,
-    }
+    apart = tuple(rng.normal(1, 0.1, 4).tolist())
+    found = Divergence(number, (1, 3, 5, 7), tuple(0.5 + share / number for share in apart), apart, layers, layers)
+    return dict(as_plain(found))
 
 
-def _knowledge(number: int, rng: np.random.Generator) -> dict[str, Any]:
-    return {"round": number, "accuracy_before": 0.5, "accuracy_after": rng.uniform(0.2, 0.6, 4).tolist()}
+def _preservation(number: int, rng: np.random.Generator) -> dict[str, Any]:
+    after, held, absent = (tuple(rng.uniform(low, low + 0.3, 4).tolist()) for low in (0.2, 0.6, 0.1))
+    classes = (0.5,) * 10
+    whole = (0.5,) * 4
+    found = Preservation(number, 0.5, (1, 3, 5, 7), after, whole, held, whole, absent, classes, classes)
+    return dict(as_plain(found))
+
+
+def add_personal(folder: Path, method: str = "finetune", test: str = "matched") -> None:
+    """What `fedsol personalize` leaves in a run directory: five clients, of which one has no test set."""
+    place = PersonalDirectory(folder / "personal" / method)
+    place.path.mkdir(parents=True)
+    place.begin({"settings": {"method": method, "test": test}})
+    for client in range(5):
+        before, after = (None, None) if client == 4 else (0.1 * client, 0.5 + 0.1 * client)
+        place.append(PersonalResult(client, 10, 2, 10, before, (Outcome(1, 1, before), Outcome(5, 1, after))))
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> None:

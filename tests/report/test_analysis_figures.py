@@ -1,7 +1,5 @@
 """Every figure of an analysis is drawn, also of the least there can be, twice the same, and without a warning."""
 
-import math
-
 import pytest
 from PIL import Image
 
@@ -45,7 +43,7 @@ def preservation_at(number):
 
 
 def strength_of():
-    layers = {"body": LayerStrength(100, 0.05, 0.5, 0.1), "head": LayerStrength(10, 0.2, 0.6, math.nan)}
+    layers = {"body": LayerStrength(100, 0.05, 0.5, 0.1), "head": LayerStrength(10, 0.2, 0.6, None)}
     return LayerStrengths(3, "adaptive", (0,), layers)
 
 
@@ -83,6 +81,20 @@ FIGURES = {
     "orthogonality": lambda path: draw_orthogonality([orthogonality("a"), orthogonality("b")], path, "title"),
     "orthogonality by round": lambda path: draw_orthogonality_by_round(
         [Series("a", ((RoundOrthogonality(1, 0, 3, None, 0.1), RoundOrthogonality(2, 0, 3, 0.5, 0.2)),))], path, "title"
+    ),
+    "orthogonality of a step": lambda path: draw_orthogonality(
+        [Orthogonality("a", 1.0, 5, Measure(), (LocalSteps(1, (None,), (0.0,), (1.0,)),))], path, "title"
+    ),
+    "orthogonality by round of some runs": lambda path: draw_orthogonality_by_round(
+        [Series("scaffold", ((),)), Series("a", ((RoundOrthogonality(1, 0, 3, 0.5, 0.1),),))], path, "title"
+    ),
+    "forgetting of some runs": lambda path: draw_forgetting(
+        [
+            Series("without a test set", (Forgetting((), (), ()),)),
+            Series("a", (Forgetting((5, 10), ((0.1, None), (0.2, 0.3)), (0.0, 0.0)),)),
+        ],
+        path,
+        "title",
     ),
     "divergence over rounds": lambda path: draw_divergence(RUNS, path, "title"),
     "divergence of a round": lambda path: draw_divergence([Series("a", ((divergence_at(1),),))], path, "title"),
@@ -128,6 +140,7 @@ def test_a_figure_is_written_twice_the_same(tmp_path, name):
     "draw",
     [
         lambda path: draw_orthogonality([], path, ""),
+        lambda path: draw_orthogonality_by_round([Series("a", ((),))], path, ""),
         lambda path: draw_divergence([], path, ""),
         lambda path: draw_preservation([], path, ""),
         lambda path: draw_forgetting([Series("a", (Forgetting((), (), ()),))], path, ""),

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fedsol.errors import InputError
-from fedsol.report.curves import Curve, draw_curves, mean_and_std
+from fedsol.report.curves import Curve, accuracy_curves, draw_curves, mean_and_std
 
 
 def some_curves(count: int = 3) -> list[Curve]:
@@ -66,6 +66,30 @@ def test_pictures_are_written_and_repeat_byte_for_byte(tmp_path: Path, count: in
 )
 def test_odd_curves_are_drawn_without_a_warning(tmp_path: Path, curve: Curve) -> None:
     assert draw_curves([curve], tmp_path / "odd.png").stat().st_size > 1000
+
+
+def test_a_curve_without_values_is_drawn_beside_others(tmp_path: Path) -> None:
+    series = [Curve("empty", [1, 2], [[None, None]]), Curve("none", [], []), Curve("x", [1, 2], [[0.1, 0.2]])]
+    assert draw_curves(series, tmp_path / "some.png").stat().st_size > 1000
+
+
+def test_accuracies_are_of_the_test_set_or_where_there_is_none_of_what_clients_held_out() -> None:
+    def rows(test: list[float | None], held_out: list[float | None]) -> list[dict[str, float | None]]:
+        return [
+            {"round": number, "test_accuracy": one, "held_out_accuracy": other}
+            for number, (one, other) in enumerate(zip(test, held_out, strict=True), start=1)
+        ]
+
+    with_test, without = rows([0.1, None, 0.3], [0.5, 0.6, 0.7]), rows([None, None], [0.2, 0.4])
+    curves, shown = accuracy_curves([("a", [with_test, without]), ("b", [without])])
+    assert shown == "test accuracy"
+    assert curves[0] == Curve("a", [1, 2, 3], [[0.1, None, 0.3], [None, None, None]])
+    assert curves[1] == Curve("b", [1, 2], [[None, None]])
+    curves, shown = accuracy_curves([("b", [without])])
+    assert shown == "accuracy on what clients held out"
+    assert curves == [Curve("b", [1, 2], [[0.2, 0.4]])]
+    old = [{"round": 1, "test_accuracy": None}]  # before there was anything held out
+    assert accuracy_curves([("c", [old])]) == ([Curve("c", [1], [[None]])], "test accuracy")
 
 
 def test_losses_are_not_percentages(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The report in a real browser: it works, complains about nothing and lets nothing in."""
 
+import json
+
 import pytest
 from browser import Page, browser, find_chromium, new_page
-from made_runs import make_run
+from made_runs import add_personal, make_run
 
 import fedsol
 from fedsol.report.live import LiveView
@@ -39,6 +41,7 @@ def mixed(tmp_path_factory):
             finished = 20 if (name, seed) == ("scaffold", 1) else None
             changes = {"seed": seed, "algorithm.name": name}
             make_run(folder / name / f"seed-{seed}", changes, rounds=30, analyses=True, finished=finished)
+            add_personal(folder / name / f"seed-{seed}")
     make_run(folder / HOSTILE, {"data.name": f"</script>{HOSTILE}.npz"}, rounds=30)
     write_report([folder], folder / "report.html")
     return (folder / "report.html").as_uri()
@@ -53,8 +56,8 @@ def test_every_section_is_there(page, mixed):
     page.open(mixed)
     titles = page.run("[...document.querySelectorAll('main h2')].map(h => h.innerText)")
     assert titles == [
-        "Summary", "Learning curves", "Accuracy by class", "Analyses", "Partition", "Settings that differ",
-        "Environment", "Make it again",
+        "Summary", "Learning curves", "Accuracy by class", "Client accuracies", "Analyses", "Partition",
+        "Settings that differ", "Environment", "Make it again",
     ]  # fmt: skip
     assert page.run(f"{CURVES}.length") == 4
     assert page.run("document.querySelectorAll('#analyses .chart path[data-method]').length") == 6
@@ -69,7 +72,7 @@ def test_the_legend_toggles_methods_in_all_charts(page, mixed):
     assert page.run(f"{CURVES}.map(p => p.dataset.method).includes('fedsol data.name=digits')") is False
     assert page.run(f"{CURVES}.length") == 3
     pressed = "document.querySelectorAll('.legend button[aria-pressed=false]').length"
-    assert page.run(pressed) == 2  # in both legends
+    assert page.run(pressed) == 3  # in all legends
     assert page.run("document.querySelectorAll('#analyses .chart path[data-method]').length") == 4
     press(page, "fedsol data.name=digits")
     assert page.run(f"{CURVES}.length") == 4
@@ -122,6 +125,69 @@ def test_smoothing_metric_axis_and_bands_redraw_the_curves(page, mixed):
     assert page.run(bands) == 0
     page.run(change.format("select", 2, "seeds", "change"))
     assert page.run("document.querySelectorAll('#curves .single').length") == 6
+
+
+def test_analyses_begin_with_the_whole_model_and_do_not_draw_ids(page, mixed):
+    page.open(mixed)
+    options = page.run("[...document.querySelectorAll('#analyses select')].map(s => [...s.options].map(o => o.text))")
+    assert options[0] == [
+        "distance global–local, by client", "distance local–local, by client",
+        "distance global–local: conv", "distance global–local: head",
+        "distance local–local: conv", "distance local–local: head",
+    ]  # fmt: skip
+    assert options[1][:2] == [
+        "accuracy of the global model, before local training",
+        "accuracy of local models, after local training",
+    ]
+    assert "50 %" in page.run("[...document.querySelectorAll('#analyses .chart')][1].textContent")
+
+
+def test_client_accuracies_are_a_table_and_curves_from_worst_to_best(page, mixed):
+    page.open(mixed)
+    rows = page.run(
+        "[...document.querySelectorAll('#clients tbody tr')].map(r => [...r.children].map(c => c.innerText))"
+    )
+    assert len(rows) == 3 * 4
+    own = [row[1:] for row in rows if row[0].strip() == "fedavg data.name=digits"]
+    assert own[1] == [
+        "global model", "own matched test set", "8", "15.00 %", "11.18 %", "0.00 %", "30.00 %"
+    ]  # fmt: skip
+    assert own[3][0] == "finetune, 5 epochs"
+    assert own[3][3] == "65.00 %"
+    curves = "[...document.querySelectorAll('#clients path[data-method]')]"
+    assert page.run(f"{curves}.length") == 3
+    assert page.run("document.querySelector('#clients select').value") == "finetune, 5 epochs (own matched test set)"
+    first = page.run(f"{curves}[0].getAttribute('d')")
+    page.run(
+        "(() => { const s = document.querySelector('#clients select'); s.selectedIndex = 0;"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    assert page.run(f"{curves}[0].getAttribute('d')") != first
+
+
+def test_a_deployment_without_a_test_set_shows_what_clients_held_out(page, tmp_path):
+    for name, test in (("a", False), ("b", True)):
+        folder = make_run(tmp_path / name / "run", rounds=4)
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for row in rows:
+            held_out = {"held_out_clients": 20, "held_out_accuracy": 0.1 * row["round"], "held_out_std": 0.2}
+            missing = {"test_accuracy": None, "test_loss": None, "class_accuracy": None}
+            row.update({**held_out, **({} if test else missing)})
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    headings = "[...document.querySelectorAll('#summary table')[0].querySelectorAll('th button')].map(b => b.innerText)"
+    write_report([tmp_path / "a"], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    assert "final held-out accuracy" in page.run(headings)
+    assert "40.00 %" in page.run(f"{ROWS}[0].innerText")
+    assert page.run("document.querySelector('#curves select').value") == "held_out_accuracy"
+    assert page.run(f"{CURVES}.length") == 1
+    assert page.run("document.querySelector('#classes')") is None
+    write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "both.html")
+    page.open((tmp_path / "both.html").as_uri())
+    assert page.run(headings)[3:6] == ["final accuracy", "best accuracy", "held-out accuracy"]
+    cells = page.run(f"{ROWS}.map(r => [...r.children].slice(3, 6).map(c => c.innerText))")
+    assert cells[0] == ["–", "–", "40.00 %"]
+    assert cells[1][2] == "40.00 %"
 
 
 def test_hover_and_arrow_keys_tell_the_values(page, mixed):

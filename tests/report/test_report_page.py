@@ -3,11 +3,13 @@
 import json
 import re
 
+import numpy as np
 import pytest
-from made_runs import make_run
+from made_runs import add_personal, make_run
 from typer.testing import CliRunner
 
 from fedsol.cli import app
+from fedsol.data.manifest import save_manifest
 from fedsol.errors import InputError
 from fedsol.report.collect import find_runs, read_runs
 from fedsol.report.columns import number, to_columns
@@ -102,8 +104,9 @@ def test_what_is_being_written_does_not_disturb(tmp_path):
     (found,) = read_runs([run])
     assert len(found.rows) == 3
     assert found.analyses["divergence"]["x"] == [1, 2, 3]
-    assert set(found.analyses["divergence"]["series"]) == {"global_local", "local_local", "layers.conv", "layers.head"}
-    assert len(found.analyses["knowledge"]["spreads"]["accuracy_after"]) == 3
+    parts = {f"layers_{kind}.{layer}" for kind in ("to_global", "between") for layer in ("conv", "head")}
+    assert set(found.analyses["divergence"]["series"]) == parts
+    assert len(found.analyses["preservation"]["spreads"]["after"]) == 3
 
 
 def test_runs_that_differ_by_the_seed_alone_are_one_method(tmp_path):
@@ -132,6 +135,43 @@ def test_other_data_of_the_same_name_is_not_averaged(tmp_path):
         environment = json.loads((run / "environment.json").read_text())
         (run / "environment.json").write_text(json.dumps({**environment, "data_sha256": str(seed)}))
     assert len(group_runs(read_runs(find_runs([tmp_path])))) == 2
+
+
+def test_client_accuracies_of_local_and_personal_models(tmp_path):
+    folder = make_run(tmp_path / "run", rounds=3, analyses=True)
+    add_personal(folder, "finetune")
+    add_personal(folder, "knn-per")
+    add_personal(folder, "local-only", "held-out")
+    (run,) = read_runs([folder])
+    assert [(one.models, one.tested_on) for one in run.clients] == [
+        ("local models of the last round", "global test set"),
+        ("global model", "own matched test set"),
+        ("finetune, 1 epoch", "own matched test set"),
+        ("finetune, 5 epochs", "own matched test set"),
+        ("knn-per, 1 epoch", "own matched test set"),
+        ("knn-per, 5 epochs", "own matched test set"),
+        ("initial model", "own held-out test set"),
+        ("local-only, 1 epoch", "own held-out test set"),
+        ("local-only, 5 epochs", "own held-out test set"),
+    ]
+    assert run.clients[3].values == [0.5, 0.6, 0.7, 0.8, None]
+    (folder / "personal" / "finetune" / "personal.json").write_text("{}")
+    with pytest.raises(InputError, match=r"finetune/personal\.json: is not a description of personal models"):
+        read_runs([folder])
+
+
+def test_who_was_measured_is_no_measurement(tmp_path):
+    (run,) = read_runs([make_run(tmp_path / "run", rounds=3, analyses=True)])
+    columns = run.analyses["divergence"]
+    assert list(columns["spreads"]) == ["to_global", "between"]
+    assert not {"client", "clients"} & {*columns["series"], *columns["spreads"]}
+
+
+def test_a_server_that_knows_no_sizes_has_no_partition_to_show(tmp_path):
+    folder = make_run(tmp_path / "run", rounds=2)
+    empty = [np.zeros(0, dtype=np.int64)] * 3
+    save_manifest(folder / "partition.json", empty, dataset="private", samples=0, settings={}, seed=0)
+    assert read_runs([folder])[0].partition is None
 
 
 def test_a_method_of_the_users_own_needs_no_import(tmp_path):

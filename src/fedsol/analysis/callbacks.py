@@ -1,6 +1,5 @@
 """Analyses over rounds: callbacks that write one row per round into the run directory."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +13,11 @@ from fedsol.algorithms.base import Algorithm
 from fedsol.analysis.divergence import Divergence, divergence
 from fedsol.analysis.orthogonality import own_measure, record
 from fedsol.analysis.preservation import Preservation, preservation
+from fedsol.analysis.saving import as_plain
 from fedsol.analysis.strength import LayerStrength, LayerStrengths, strengths
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment
+from fedsol.faults import plan
 from fedsol.federation import Federation
 from fedsol.files import disk_errors_named, write_atomically
 from fedsol.messages import Job
@@ -66,9 +67,9 @@ class RoundAnalysis(Callback):
         assert self._federation is not None
         if not result.updates:
             return
-        row = dataclasses.asdict(self._measure(self._federation, result))
+        row = as_plain(self._measure(self._federation, result))
         with disk_errors_named(self._path), self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row, allow_nan=False) + "\n")
 
 
 def rows_path(directory: Path, name: str) -> Path:
@@ -119,10 +120,15 @@ def _strength(federation: Federation, result: RoundResult) -> LayerStrengths:
 
 def _orthogonality(federation: Federation, result: RoundResult) -> RoundOrthogonality:
     """Trains the round's first client again: its job is a function of the round, so these are its steps."""
-    algorithm = federation.algorithm
-    job = Job(result.updates[0].client, result.round, result.before.weights, algorithm.broadcast(result.before))
+    algorithm, experiment = federation.algorithm, federation.experiment
+    client = result.updates[0].client
+    work = plan(experiment.faults, experiment.seed, result.round, [client])[client].work
+    job = Job(client, result.round, result.before.weights, algorithm.broadcast(result.before), work=work)
     steps, _ = record(
-        algorithm, own_measure(algorithm), lambda recorder: replace(federation, algorithm=recorder).train(job)
+        algorithm,
+        own_measure(algorithm),
+        lambda recorder: replace(federation, algorithm=recorder).train(job),
+        federation.frozen,
     )
     return RoundOrthogonality(result.round, steps.client, len(steps.cosine), steps.mean_cosine, steps.proximal_loss[-1])
 

@@ -36,8 +36,8 @@ class Landscape:
 
     @property
     def ratio(self) -> float | None:
-        """lambda_1 / lambda_5; None with fewer eigenvalues."""
-        return self.eigenvalues[0] / self.eigenvalues[4] if len(self.eigenvalues) > 4 else None
+        """lambda_1 / lambda_5; None with fewer eigenvalues, or if lambda_5 is 0."""
+        return self.eigenvalues[0] / self.eigenvalues[4] if any(self.eigenvalues[4:5]) else None
 
 
 def landscape(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -78,15 +78,20 @@ def with_rho(algorithm: Algorithm, rho: float) -> Algorithm:
     return dataclasses.replace(algorithm, **{"rho": rho})
 
 
-def record(algorithm: Algorithm, measure: Measure, train: Callable[[Algorithm], Update]) -> tuple[LocalSteps, Update]:
-    """Trains one client with every step measured. `train` runs its job under the algorithm that it is given."""
+def record(
+    algorithm: Algorithm, measure: Measure, train: Callable[[Algorithm], Update], frozen: Collection[str] = ()
+) -> tuple[LocalSteps, Update]:
+    """Trains one client with every step measured. `train` runs its job under the algorithm that it is given.
+
+    Weights that are `frozen` have no part in angles: the optimiser does not get their gradients.
+    """
     cosines: list[float | None] = []
     proximal_losses: list[float] = []
     local_losses: list[float] = []
     proximal = proximal_by_name(measure.proximal, measure.tau)
 
     def observe(step: Step) -> None:
-        cosine, value = measured(step, proximal, measure.where)
+        cosine, value = measured(step, proximal, measure.where, frozen)
         cosines.append(cosine)
         proximal_losses.append(value)
         local_losses.append(float(step.loss))
@@ -96,13 +101,16 @@ def record(algorithm: Algorithm, measure: Measure, train: Callable[[Algorithm], 
     return steps, update
 
 
-def measured(step: Step, proximal: Proximal, where: Where) -> tuple[float | None, float]:
-    """cos(g_u, g_p) at a step (None where g_p is 0), and the proximal loss there."""
+def measured(step: Step, proximal: Proximal, where: Where, frozen: Collection[str] = ()) -> tuple[float | None, float]:
+    """cos(g_u, g_p) at a step over the trained weights (None where g_p is 0), and the proximal loss there."""
     point = step.task.at(step.weights, step.batch)
     if proximal.zero_at_anchor and equal(step.weights, step.task.anchor):
         return None, 0.0
     value = float(proximal_value(proximal, point))
     direction = proximal.gradient(point, where, keep=True)
+    direction = {name: tensor for name, tensor in direction.items() if name not in frozen}
+    if not direction:
+        return None, value
     update = pick(step.update, direction)
     lengths = float(norm(update) * norm(direction))
     return (float(dot(update, direction)) / lengths if lengths > 0 else None), value

@@ -18,7 +18,7 @@ Share = float | None
 class Preservation:
     """Accuracies on the global test set before and after one round of local training.
 
-    FedSOL, section 5, "Knowledge Preservation". For each client also split into the classes that it has examples of
+    FedSOL, section 5, "Knowledge Preservation". For each client also split into the classes that it trains on
     (`held`) and those that it has none of (`absent`); None where there is no such class.
     """
 
@@ -60,7 +60,7 @@ def preservation(federation: Federation, round_number: int, before: Weights, upd
 
 
 def _held(federation: Federation, client: int) -> list[bool]:
-    labels = federation.dataset.train.labels[federation.partition[client]]
+    labels = federation.dataset.train.labels[federation.training_samples(client)]
     return [bool(count) for count in torch.bincount(labels, minlength=federation.dataset.classes)]
 
 

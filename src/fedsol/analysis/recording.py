@@ -38,6 +38,11 @@ class Recorder(Algorithm):
     inner: Algorithm
     observe: Callable[[Step], None]
 
+    def __post_init__(self) -> None:
+        # What a method says of itself as a class (which weights it trains, how many batches a step takes) is its own.
+        for name in ("needs_sgd", "federates", "trains", "batches_per_step"):
+            object.__setattr__(self, name, getattr(self.inner, name))
+
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         update, loss = self.inner.gradient(task, weights, batch, state)
         device = batch.inputs.device
@@ -54,6 +59,9 @@ class Recorder(Algorithm):
 
     def broadcast(self, server: ServerState) -> State:
         return self.inner.broadcast(server)
+
+    def learning_rate(self, lr: float) -> float:
+        return self.inner.learning_rate(lr)
 
     def begin(self, task: Task, broadcast: State, state: State) -> State:
         return self.inner.begin(task, broadcast, state)

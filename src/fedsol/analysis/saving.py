@@ -15,17 +15,18 @@ def write_data(path: Path, content: Any) -> Path:
     """Writes dataclasses, mappings, sequences and plain values; a number that is not finite becomes null."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(_plain(content), indent=1) + "\n")
+        write_atomically(path, json.dumps(as_plain(content), indent=1) + "\n")
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path
 
 
-def _plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
+    """What JSON can hold: dataclasses and mappings as objects; a number that is not finite as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): as_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [as_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,8 +22,8 @@ class LayerStrength:
     large one, whatever it did."""
     evenness: float
     """The mean times sqrt(size): 1 if all its weights moved equally far, less the fewer of them moved (`adaptive`)."""
-    movement: float
-    """`||w - a|| / ||a||`: how far the tensor moved, relative to its length."""
+    movement: float | None
+    """`||w - a|| / ||a||`: how far the tensor moved, relative to its length; None if it was 0 before."""
 
 
 @dataclass(frozen=True)
@@ -54,5 +54,5 @@ def _layer(anchor: torch.Tensor, local: Sequence[torch.Tensor], strength: Streng
     mean = sum(means) / len(means)
     length = float(torch.linalg.vector_norm(anchor.double()))
     lengths = [float(torch.linalg.vector_norm(move.double())) for move in moves]
-    movement = sum(lengths) / len(lengths) / length if length > 0 else math.nan
+    movement = sum(lengths) / len(lengths) / length if length > 0 else None
     return LayerStrength(anchor.numel(), mean, mean * math.sqrt(anchor.numel()), movement)

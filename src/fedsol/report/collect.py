@@ -11,7 +11,8 @@ from typing import Any
 
 from fedsol.errors import InputError
 from fedsol.experiment import KEYS_WITHOUT_EFFECT, flatten, read_toml
-from fedsol.report.columns import to_columns
+from fedsol.report.client_accuracies import ClientAccuracies, after_local_training, personal_models
+from fedsol.report.columns import NOT_ANALYSED, to_columns
 from fedsol.runs import Row, RunDirectory
 
 
@@ -29,6 +30,7 @@ class FoundRun:
     environment: dict[str, Any] = field(default_factory=dict)
     partition: dict[str, Any] | None = None
     analyses: dict[str, dict[str, Any]] = field(default_factory=dict)
+    clients: list[ClientAccuracies] = field(default_factory=list)
 
     @property
     def seed(self) -> int:
@@ -89,6 +91,7 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 def _read_run(path: Path, name: str) -> FoundRun:
     tables = read_toml(path / "experiment.toml")
+    analysed = {file.stem: _read_lines(file) for file in sorted((path / "analysis").glob("*.jsonl"))}
     return FoundRun(
         name=name,
         path=path,
@@ -97,7 +100,8 @@ def _read_run(path: Path, name: str) -> FoundRun:
         rows=RunDirectory(path).read_rows(),
         environment=_read_object(path / "environment.json") or {},
         partition=_read_partition(path / "partition.json"),
-        analyses=_read_analyses(path / "analysis"),
+        analyses={stem: to_columns(rows, NOT_ANALYSED) for stem, rows in analysed.items()},
+        clients=[*after_local_training(analysed.get("preservation", [])), *personal_models(path / "personal")],
     )
 
 
@@ -115,12 +119,17 @@ def _read_object(path: Path) -> dict[str, Any] | None:
 
 
 def _read_partition(path: Path) -> dict[str, Any] | None:
-    """Sizes and class counts by client; manifests of before class counts have sizes alone."""
+    """Sizes and class counts by client; manifests of before class counts have sizes alone.
+
+    None where nothing is known: the server of a deployment does not learn how much data its nodes have.
+    """
     content = _read_object(path)
     if content is None:
         return None
     try:
         sizes = [len(indices) for indices in content["clients"]]
+        if sizes and not any(sizes):
+            return None
         counts = content.get("class_counts")
         if counts is not None and [sum(map(operator.index, row)) for row in counts] != sizes:
             raise TypeError("class_counts does not add up to the clients")
@@ -132,11 +141,6 @@ def _read_partition(path: Path) -> dict[str, Any] | None:
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: is not a partition manifest ({error})") from error
-
-
-def _read_analyses(folder: Path) -> dict[str, dict[str, Any]]:
-    """Columns of every `analysis/NAME.jsonl`."""
-    return {path.stem: to_columns(_read_lines(path)) for path in sorted(folder.glob("*.jsonl"))}
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -2,26 +2,28 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
 
-NOT_MEASUREMENTS = {"client_ids"}
+NOT_MEASUREMENTS = frozenset({"client_ids"})
+NOT_ANALYSED = frozenset({"client", "clients", "client_ids", "size"})
+"""In the rows of an analysis: who was measured, and how large a layer is."""
 MOST_CELLS = 60_000
 """Cells of one heat map; a longer one keeps every second, third, … row."""
 
 
-def to_columns(rows: Sequence[Row]) -> dict[str, Any]:
+def to_columns(rows: Sequence[Row], left_out: Collection[str] = NOT_MEASUREMENTS) -> dict[str, Any]:
     """Rows (one per round, or several) as `{"x": rounds, "series": …, "spreads": …, "heat": …}`.
 
     Numbers make a series. Several numbers in one round, be it as a list or in several rows, make a spread (lowest,
     mean, highest); a list by class makes a row of a heat map. Tables are taken apart: `{"layer": {"a": 1}}` is
-    `layer.a`. Texts are left out.
+    `layer.a`. Texts and the keys `left_out` are left out.
     """
     rounds: dict[Any, list[dict[str, Any]]] = {}
     for number, row in enumerate(rows, start=1):
-        values = dict(_leaves(row))
+        values = dict(_leaves(row, left_out))
         rounds.setdefault(values.pop("round", number), []).append(values)
     keys = list(dict.fromkeys(key for group in rounds.values() for row in group for key in row))
     columns: dict[str, Any] = {"x": list(rounds), "series": {}, "spreads": {}, "heat": {}}
@@ -43,11 +45,11 @@ def number(value: float) -> float | int | None:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-def _leaves(row: Row, prefix: str = "") -> Iterable[tuple[str, Any]]:
+def _leaves(row: Row, left_out: Collection[str], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in row.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        elif key not in NOT_MEASUREMENTS:
+            yield from _leaves(value, left_out, f"{prefix}{key}.")
+        elif key not in left_out:
             yield prefix + key, value
 
 

@@ -1,6 +1,6 @@
 """Learning curves: the mean over seeds with a band of one standard deviation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,10 @@ from fedsol.report.style import (
 )
 
 MARKERS_PER_CURVE = 8
+ACCURACIES = (("test_accuracy", "test accuracy"), ("held_out_accuracy", "accuracy on what clients held out"))
+
+Rows = Sequence[Mapping[str, Any]]
+"""Rows of metrics.jsonl."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,27 @@ class Curve:
     label: str
     rounds: Sequence[float]
     values: Sequence[Sequence[float | None]]
+
+
+def has_values(curve: Curve) -> bool:
+    """Whether any seed measured anything."""
+    return any(value is not None for row in curve.values for value in row)
+
+
+def accuracy_curves(runs: Sequence[tuple[str, Sequence[Rows]]]) -> tuple[list[Curve], str]:
+    """A curve for each label from the rows of its runs, and what it shows.
+
+    That is the accuracy on the global test set; where no run has one (a deployment whose server has none), the accuracy
+    on what clients held out.
+    """
+    tables = [(label, [{row["round"]: row for row in rows} for rows in seeds]) for label, seeds in runs]
+    every = [row for _, seeds in tables for table in seeds for row in table.values()]
+    key, name = next((pair for pair in ACCURACIES if any(row.get(pair[0]) is not None for row in every)), ACCURACIES[0])
+    curves = []
+    for label, seeds in tables:
+        rounds = sorted({number for table in seeds for number in table})
+        curves.append(Curve(label, rounds, [[table.get(number, {}).get(key) for number in rounds] for table in seeds]))
+    return curves, name
 
 
 def mean_and_std(curve: Curve) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -49,7 +74,7 @@ def mean_and_std(curve: Curve) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]
     given = np.array([[value is not None for value in row] for row in curve.values], dtype=bool)
     rows = [[0.0 if value is None else value for value in row] for row in curve.values]
     numbers = np.array(rows, dtype=np.float64)
-    if not given.any():
+    if not has_values(curve):
         raise InputError(f"curve {curve.label!r} has no values; allowed: at least one")
     numbers[~np.isfinite(numbers)] = np.nan
     seeds = given.sum(axis=0)
@@ -70,10 +95,13 @@ def draw_curves(
 ) -> Path:
     """Draws all curves into one picture and writes it (PNG or PDF).
 
-    `percent` shows shares between 0 and 1 in %; without it values are shown as they are (a loss).
+    `percent` shows shares between 0 and 1 in %; without it values are shown as they are (a loss). A curve without
+    values is in the legend alone.
     """
     if not series:
         raise InputError("there are no curves to draw; allowed: one or more")
+    if not any(has_values(curve) for curve in series):
+        raise InputError(f"curve {series[0].label!r} has no values; allowed: at least one")
     with fedsol_style():
         below = len(series) > 10 or max(len(curve.label) for curve in series) > 24
         figure = new_figure(7.2, 4.0 + 0.2 * len(series) if below else 4.0)
@@ -95,17 +123,20 @@ def draw_curves(
 
 def _span(series: Sequence[Curve]) -> tuple[float, float]:
     """From the first to the last round of all curves, also where a diverged one has nothing to draw."""
-    first, last = min(min(curve.rounds) for curve in series), max(max(curve.rounds) for curve in series)
+    rounds = [number for curve in series for number in curve.rounds]
+    first, last = min(rounds), max(rounds)
     room = 0.015 * (last - first) or 0.5
     return first - room, last + room
 
 
 def draw_curve(axes: Axes, curve: Curve, index: int, total: int, **look_changes: Any) -> Line2D:
-    """One curve with its band; `index` of `total` decides its look, but for what is changed."""
+    """One curve with its band, nothing without values; `index` of `total` decides its look, but for what is changed."""
+    look = {**line_look(index), **look_changes}
+    if not has_values(curve):
+        return axes.plot([], [], **look)[0]
     rounds, mean, std = mean_and_std(curve)
     step = max(len(rounds) // MARKERS_PER_CURVE, 1)
     # Curves start their markers at different rounds, so that markers of close curves do not hide each other.
-    look = {**line_look(index), **look_changes}
     (line,) = axes.plot(rounds, mean, markevery=(step * index // total, step), zorder=3, **look)
     if len(curve.values) > 1:
         axes.fill_between(rounds, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)

@@ -50,6 +50,6 @@ def _levels(low: float, high: float) -> np.ndarray:
 
 
 def _numbers(one: Landscape) -> str:
-    if one.ratio is None:
-        return f"λ₁ {one.eigenvalues[0]:.3g}"
-    return f"λ₁ {one.eigenvalues[0]:.3g}, λ₅ {one.eigenvalues[4]:.3g}, λ₁/λ₅ {one.ratio:.2f}"
+    fifth = f", λ₅ {one.eigenvalues[4]:.3g}" if len(one.eigenvalues) > 4 else ""
+    ratio = "" if one.ratio is None else f", λ₁/λ₅ {one.ratio:.2f}"
+    return f"λ₁ {one.eigenvalues[0]:.3g}{fifth}{ratio}"

@@ -22,17 +22,21 @@ def run_html(run: "Run") -> str:
         "rounds": f"{len(run.rows)} of {experiment.rounds}",
         "final accuracy": _percent(run.final_accuracy),
         "best accuracy": _percent(run.best_accuracy),
-        "directory": str(run.directory or "not saved"),
     }
+    held_out = [(row["round"], share) for row in run.rows if (share := row.get("held_out_accuracy")) is not None]
+    if held_out:
+        facts["accuracy on what clients held out"] = _percent(held_out[-1][1])
+    facts["directory"] = str(run.directory or "not saved")
     rows = "".join(
         f'<tr><th style="text-align:left">{html.escape(key)}</th>'
         f'<td style="text-align:left">{html.escape(value)}</td></tr>'
         for key, value in facts.items()
     )
-    return f"<div><table>{rows}</table>{curve_svg(run.accuracies)}</div>"
+    curve = curve_svg(held_out, "held-out accuracy") if held_out and not run.accuracies else curve_svg(run.accuracies)
+    return f"<div><table>{rows}</table>{curve}</div>"
 
 
-def curve_svg(points: Sequence[tuple[int, float]]) -> str:
+def curve_svg(points: Sequence[tuple[int, float]], name: str = "test accuracy") -> str:
     """A line of shares by round, with its axes; the text takes the notebook's colour, light or dark."""
     if not points:
         return "<p>No round was evaluated yet.</p>"
@@ -58,9 +62,9 @@ def curve_svg(points: Sequence[tuple[int, float]]) -> str:
     dot = f'<circle cx="{x(last):.1f}" cy="{y(points[-1][1]):.1f}" r="3" fill="#2c8fcb"/>'
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="Test accuracy by round, {points[-1][1]:.1%} at the end" font-size="11" font-family="sans-serif" '
-        f'fill="currentColor">{grid}{ends}'
-        f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 2}" text-anchor="middle">round (test accuracy)</text>'
+        f'aria-label="{name.capitalize()} by round, {points[-1][1]:.1%} at the end" font-size="11" '
+        f'font-family="sans-serif" fill="currentColor">{grid}{ends}'
+        f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 2}" text-anchor="middle">round ({name})</text>'
         f'<polyline points="{path}" fill="none" stroke="#2c8fcb" stroke-width="2"/>{dot}</svg>'
     )
 

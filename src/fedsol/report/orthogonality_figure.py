@@ -39,7 +39,10 @@ def draw_orthogonality(found: Sequence[Orthogonality], stem: Path, title: str) -
 def draw_orthogonality_by_round(
     series: Sequence[Series[tuple[RoundOrthogonality, ...]]], stem: Path, title: str
 ) -> list[Path]:
-    """The mean cosine and the proximal loss at the end of local training, over rounds."""
+    """The mean cosine and the proximal loss at the end of local training, over rounds, of runs that wrote them."""
+    series = [item for item in series if any(item.runs)]
+    if not series:
+        raise InputError("there is no orthogonality by round to draw; allowed: runs with --analyze orthogonality")
     with fedsol_style():
         figure = new_figure(9.2, 3.9)
         left, right = figure.subplots(1, 2)

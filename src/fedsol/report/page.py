@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fedsol.report.collect import FoundRun, find_runs, read_runs
 from fedsol.report.columns import to_columns
 from fedsol.report.groups import as_text, differences, group_runs, label_groups
 
-SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "main.js")
+SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "clients.js", "main.js")
 
 
 def write_report(places: Sequence[Path], out: Path) -> list[FoundRun]:
@@ -101,6 +102,7 @@ def _run_data(run: FoundRun, partitions: Sequence[str]) -> dict[str, Any]:
         "planned": run.settings.get("rounds"),
         "metrics": to_columns(run.rows),
         "analyses": run.analyses,
+        "clients": [asdict(one) for one in run.clients],
         "partition": partitions.index(run.partition["sha256"]) if run.partition else None,
         "environment": {key: str(value) for key, value in flatten(run.environment).items()},
         "toml": run.toml,

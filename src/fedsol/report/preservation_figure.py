@@ -93,24 +93,28 @@ def _draw_bars(series: Sequence[Runs], stem: Path, title: str) -> list[Path]:
 
 def draw_forgetting(series: Sequence[Series[Forgetting]], stem: Path, title: str) -> list[Path]:
     """Class-wise accuracy of the global model by round (a heat map for each label) and forgetting."""
-    if not any(run.rounds for item in series for run in item.runs):
+    series = [item for item in series if any(run.rounds for run in item.runs)]
+    if not series:
         raise InputError("there is no class-wise accuracy to draw; allowed: runs with one evaluated round or more")
     with fedsol_style():
         figure = new_figure(9.2, 2.9 + 2.0 * len(series))
         panels = figure.subplots(len(series) + 1, 1, sharex=True, height_ratios=[1.0] * len(series) + [1.2])
+        edges: list[float] = []
         for axes, item in zip(panels, series, strict=False):
             run = max(item.runs, key=lambda one: len(one.rounds))
             table = _class_table(item, run.rounds)
             heat_panel(figure, axes, table, "accuracy", (0.0, 1.0))
-            axes.images[0].set_extent((run.rounds[0] - 0.5, run.rounds[-1] + 0.5, len(table) - 0.5, -0.5))
+            first, last = run.rounds[0], run.rounds[-1]
+            half = (last - first) / (len(run.rounds) - 1) / 2 if last > first else 0.5
+            axes.images[0].set_extent((first - half, last + half, len(table) - 0.5, -0.5))
+            edges += [first - half, last + half]
             axes.set(ylabel="class", title=f"{item.label}: accuracy of the global model by class")
             axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
-        every = [number for item in series for run in item.runs for number in run.rounds]
-        panels[0].set_xlim(min(every) - 0.5, max(every) + 0.5)
+        panels[0].set_xlim(min(edges), max(edges))
         curves = [
             Curve(item.label, rounds, [[table.get(number) for number in rounds] for table in _lost(item)])
             for item in series
-            if (rounds := sorted({number for table in _lost(item) for number in table}))
+            for rounds in [sorted({number for table in _lost(item) for number in table})]
         ]
         lines = curve_panel(
             panels[-1], curves, "forgetting: best so far minus now, mean over classes", "round", "lost", True

@@ -42,7 +42,8 @@ def draw_strength(series: Sequence[Series[LayerStrengths]], stem: Path, title: s
         return save_pictures(figure, stem)
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float] | None:
-    if not values:
+def _spread(values: Sequence[float | None]) -> tuple[float, float] | None:
+    found = [value for value in values if value is not None]
+    if not found:
         return None
-    return fmean(values), stdev(values) if len(values) > 1 else 0.0
+    return fmean(found), stdev(found) if len(found) > 1 else 0.0

@@ -51,8 +51,29 @@ function highest(values) {
   return values.reduce((best, value) => (value > best ? value : best), -Infinity);
 }
 
-const isShare = (key) => /accuracy/.test(key);
-const readable = (key) => key.replaceAll("_", " ");
+// Measurements whose names in files are short.
+const NAMES = {
+  to_global: "distance global–local, by client", between: "distance local–local, by client",
+  cosine: "cos(g_u, g_p), mean over local steps", proximal_loss: "proximal loss at the last step",
+  before: "accuracy of the global model, before local training",
+  after: "accuracy of local models, after local training",
+  held_before: "accuracy before, classes the client holds", held_after: "accuracy after, classes the client holds",
+  absent_before: "accuracy before, classes it does not hold", absent_after: "accuracy after, classes it does not hold",
+  held_out_accuracy: "held-out accuracy", held_out_std: "deviation of held-out accuracy over clients",
+  held_out_worst: "lowest held-out accuracy of a client", held_out_clients: "clients that held data out",
+};
+const BY_LAYER = [
+  [/^layers_to_global\.(.+)$/, "distance global–local"], [/^layers_between\.(.+)$/, "distance local–local"],
+  [/^layers\.(.+)\.mean$/, "mean Lambda"], [/^layers\.(.+)\.evenness$/, "mean Lambda × √size"],
+  [/^layers\.(.+)\.movement$/, "movement ‖w − a‖ / ‖a‖"],
+];
+
+function readable(key) {
+  for (const [form, name] of BY_LAYER) if (form.test(key)) return `${name}: ${form.exec(key)[1]}`;
+  return Object.hasOwn(NAMES, key) ? NAMES[key] : key.replaceAll("_", " ");
+}
+
+const isShare = (key) => /accuracy/.test(readable(key));
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 function percent(value, digits = 2) {

@@ -10,7 +10,9 @@ function keysOf(source) {
     for (const [key, values] of Object.entries(series)) if (isShare(key) || values.some((value) => value !== 0)) keys.add(key);
     for (const key of Object.keys(spreads)) keys.add(key);
   }
-  return [...keys];
+  // What is of the whole model stands before what is of one layer, and counts last.
+  const rank = (key) => (key === "steps" ? 2 : key.includes(".") ? 1 : 0);
+  return [...keys].sort((one, other) => rank(one) - rank(other));
 }
 
 function measured(run, source, key) {

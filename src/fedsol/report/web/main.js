@@ -107,7 +107,7 @@ function reproduceSection() {
 }
 
 const BUILDERS = [
-  summarySection, curvesSection, classesSection, analysesSection, partitionSection, differencesSection,
+  summarySection, curvesSection, classesSection, clientsSection, analysesSection, partitionSection, differencesSection,
   environmentSection, reproduceSection,
 ];
 let sections = [];
@@ -116,7 +116,7 @@ let built = null;
 // What decides which controls there are; while it stays, new data only redraws.
 function structure(data) {
   const names = ({ series, spreads, heat }) => [series, spreads, heat].map(Object.keys);
-  const keys = (run) => [names(run.metrics), Object.entries(run.analyses).map(([name, columns]) => [name, names(columns)])];
+  const keys = (run) => [names(run.metrics), run.clients.map(wayOf), Object.entries(run.analyses).map(([name, columns]) => [name, names(columns)])];
   return JSON.stringify([data.groups, data.runs.map(keys), data.partitions.length, data.differences]);
 }
 

@@ -2,7 +2,12 @@
 
 const view = { target: null, axis: "round", smoothing: 1, bands: "deviation", key: {}, run: [0, -1], partition: 0 };
 
-const accuracies = (run) => run.metrics.series.test_accuracy ?? [];
+// On the global test set; where no run has one, on what clients held out.
+const accuracyKey = () =>
+  ["test_accuracy", "held_out_accuracy"].find((key) => app.data.runs.some((run) => run.metrics.series[key])) ?? "test_accuracy";
+const accuracies = (run) => run.metrics.series[accuracyKey()] ?? [];
+const heldOut = (run) => run.metrics.series.held_out_accuracy ?? [];
+const showsHeldOut = () => accuracyKey() === "test_accuracy" && app.data.runs.some((run) => heldOut(run).some(known));
 const roundsOf = (run) => run.metrics.x.length;
 const total = (run, key) => sum((run.metrics.series[key] ?? []).filter(known));
 const isUnfinished = (run) => known(run.planned) && roundsOf(run) < run.planned;
@@ -38,14 +43,16 @@ function summarySection() {
   const target = () => Math.min(100, Math.max(0, Number(view.target) || 0));
   const number = (text, more = {}) => ({ text, number: true, ...more });
   const low = { lowFirst: true };
+  const kind = accuracyKey() === "test_accuracy" ? "accuracy" : "held-out accuracy";
+  const alsoHeldOut = showsHeldOut() ? [number("held-out accuracy")] : [];
   const table = sortableTable("Summary of methods", [
-    { text: "method" }, number("runs"), number("rounds"), number("final accuracy"), number("best accuracy"),
+    { text: "method" }, number("runs"), number("rounds"), number(`final ${kind}`), number(`best ${kind}`), ...alsoHeldOut,
     number(() => `rounds to ${target()} %`, low), number(() => `traffic to ${target()} %`, low),
     number("traffic", low), number("time", low),
   ]);
   const single = sortableTable("Every run", [
-    { text: "run" }, { text: "method" }, number("seed", low), number("rounds"), number("final accuracy"),
-    number("best accuracy"), number(() => `rounds to ${target()} %`, low), number("rejected updates", low), number("time", low),
+    { text: "run" }, { text: "method" }, number("seed", low), number("rounds"), number(`final ${kind}`),
+    number(`best ${kind}`), ...alsoHeldOut, number(() => `rounds to ${target()} %`, low), number("rejected updates", low), number("time", low),
   ]);
 
   function update() {
@@ -54,7 +61,7 @@ function summarySection() {
       field.value = view.target;
     }
     const rows = app.data.groups.map((group, index) => methodRow(group, index, target() / 100));
-    for (const column of [3, 4]) {
+    for (const column of alsoHeldOut.length ? [3, 4, 5] : [3, 4]) {
       const most = highest(rows.map((row) => row[column].value ?? -1));
       if (rows.length > 1) for (const row of rows) row[column].best = row[column].value === most;
     }
@@ -95,6 +102,7 @@ function methodRow(group, index, target) {
     { text: roundsText(runs), value: mean(runs.map(roundsOf)), note: unfinished ? "unfinished" : null },
     share(values((run) => last(accuracies(run)))),
     share(values((run) => best(accuracies(run)))),
+    ...(showsHeldOut() ? [share(values((run) => last(heldOut(run))))] : []),
     { text: reached.length ? spread(reached.map((found) => found.round), whole) : "never", note: some,
       value: mean(reached.map((found) => found.round)) },
     { text: bytes(mean(reached.map((found) => found.bytes))), value: mean(reached.map((found) => found.bytes)) },
@@ -117,13 +125,14 @@ function runRow(run, at, target) {
     run.name, label, { text: run.seed, value: run.seed },
     { text: roundsText([run]), value: roundsOf(run) },
     { text: percent(last(values)), value: last(values) }, { text: percent(best(values)), value: best(values) },
+    ...(showsHeldOut() ? [{ text: percent(last(heldOut(run))), value: last(heldOut(run)) }] : []),
     { text: found ? found.round : "never", value: found ? found.round : null },
     { text: total(run, "rejected"), value: total(run, "rejected") },
     { text: duration(total(run, "seconds")), value: total(run, "seconds") },
   ];
 }
 
-const FIRST = ["test_accuracy", "test_loss", "train_loss"];
+const FIRST = ["test_accuracy", "held_out_accuracy", "test_loss", "train_loss"];
 
 // A chart with its controls; `source` is the metrics or one analysis.
 function chartOf(source, withAxes) {
@@ -155,7 +164,7 @@ function chartOf(source, withAxes) {
     view.key[source] = value;
     chart.update();
   };
-  if (keys.length > 1) controls.append(choice("show", keys.map((key) => [key, readable(key)]), view.key[source], pick));
+  if (keys.length > 1) controls.append(choice("show", keys.map((key) => [key, readable(key)]), view.key[source], pick, true));
   if (withAxes) {
     const axes = [["round", "rounds"], ["bytes", "traffic"], ["seconds", "time"]];
     controls.append(choice("by", axes, view.axis, set("axis")), smoothingSlider(set("smoothing")));
