@@ -1,6 +1,9 @@
 """Every recipe by its name."""
 
+from fedsol.paper.analyses import analysis_recipes
 from fedsol.paper.figures import figure_recipes
+from fedsol.paper.measured import measured_recipes
+from fedsol.paper.personal import personalized_recipe
 from fedsol.paper.recipe import Recipe
 from fedsol.paper.tables import table_recipes
 from fedsol.validation import unknown_name
@@ -8,7 +11,8 @@ from fedsol.validation import unknown_name
 
 def recipes() -> dict[str, Recipe]:
     """All tables, then all figures, each in the order of the paper."""
-    return {recipe.name: recipe for recipe in (*table_recipes(), *figure_recipes())}
+    tables = (*table_recipes(), personalized_recipe())
+    return {recipe.name: recipe for recipe in (*tables, *measured_recipes(), *figure_recipes(), *analysis_recipes())}
 
 
 def find_recipe(name: str) -> Recipe:
