@@ -1,5 +1,7 @@
 """The grids behind the paper's tables: how many cells, and with which settings."""
 
+from pathlib import Path
+
 import pytest
 
 from fedsol.errors import InputError
@@ -176,5 +178,5 @@ def test_an_unknown_recipe():
 def test_settings_of_fedsol_are_the_papers():
     for name in ("hyperparameters", "scenarios"):
         cells = CELLS[name]
-        ours = ALL[name].measure(cells)
+        ours = ALL[name].measure(cells, Path("data"))
         assert {one.key: one.paper.mean for one in cells} == {key: value.mean for key, value in ours.items()}

@@ -183,8 +183,8 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
         def round_finished(self, result):
             (self.place / "count.txt").write_text(str(result.round))
 
-    def draw(cells, ours, folder):
-        path = folder / "figure.txt"
+    def draw(cells, ours, folders):
+        path = folders.out / "figure.txt"
         path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
         return [path]
 

@@ -1,18 +1,20 @@
-"""Tables and figures that need no training: FLOPs, latency, the toy example, partitions."""
+"""Tables and a figure that need neither training nor data: FLOPs, latency, the toy example."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from fedsol.algorithms import make_algorithm
-from fedsol.analysis.cost import MethodCost, costs
+from fedsol.analysis.cost import costs, step_seconds
 from fedsol.analysis.outline import outline
-from fedsol.analysis.toy import toy
+from fedsol.analysis.toy import Toy, ToySettings, fedprox_fixed_point, fedsol_fixed_point, toy
 from fedsol.paper.numbers import Key, Number
-from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.recipe import Cell, Folders, Ours, Recipe
 from fedsol.paper.setting import METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, make_recipe
 
 LATENCY_REPETITIONS = 3
+LATENCY_METHODS = {**METHODS, "FedSOL": fedsol(proximal="l2")}
 
 
 def measured_recipes() -> list[Recipe]:
@@ -51,38 +53,48 @@ def measured_recipes() -> list[Recipe]:
     ]
 
 
-def _flops(cells: Sequence[Cell]) -> dict[Key, Ours]:
+def _flops(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
     methods = {row: make_algorithm(fedsol(perturb=row.lower())) for row in ("All", "Body", "Head")}
     measured = costs(outline(experiment(CIFAR, LDA, METHODS["FedAvg"])), methods, repetitions=1).methods
     found = {row.method: (row.two_pass_flops - row.proximal_flops) / measured[0].flops for row in measured}
     return {cell.key: Ours(found[cell.key[1]]) for cell in cells}
 
 
-def _latency(cells: Sequence[Cell]) -> dict[Key, Ours]:
-    tables = {cell.key[2]: METHODS[cell.key[2]] for cell in cells} | {"FedSOL": fedsol(proximal="l2")}
-    methods = {name: make_algorithm(table) for name, table in tables.items()}
+def _latency(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
+    methods = {cell.key[2]: make_algorithm(LATENCY_METHODS[cell.key[2]]) for cell in cells}
     federation = outline(experiment("imagenet100", LDA, METHODS["FedAvg"], "resnet18"))
-    found: dict[str, MethodCost] = {row.method: row for row in costs(federation, methods, LATENCY_REPETITIONS).methods}
-    return {cell.key: Ours(found[cell.key[2]].seconds) for cell in cells}
+    found = step_seconds(federation, methods, LATENCY_REPETITIONS, warm_up=1)
+    return {cell.key: Ours(found[cell.key[2]]) for cell in cells}
 
 
-NAMES = {"fedprox": "FedProx", "fedsol": "FedSOL"}
+# --- toy example -----------------------------------------------------------------------------------------------------
+
+TOY_METHODS = {"fedprox": "FedProx", "fedsol": "FedSOL"}
+COORDINATES = ("u*", "v*")
+
+
+@cache
+def _paths() -> Toy:
+    """Both descents, made once for the numbers and the picture."""
+    return toy()
 
 
 def _toy_cells() -> list[Cell]:
+    settings = ToySettings()
+    ends = {"fedprox": fedprox_fixed_point(settings), "fedsol": fedsol_fixed_point(settings)}
     return [
-        Cell(("", NAMES[path.method], name), {"method": path.method}, paper=Number(path.fixed_point[index]))
-        for path in toy().paths
-        for index, name in enumerate(("u*", "v*"))
+        Cell(("", TOY_METHODS[method], name), {"method": method}, paper=Number(value))
+        for method, place in ends.items()
+        for name, value in zip(COORDINATES, place, strict=True)
     ]
 
 
-def _toy(cells: Sequence[Cell]) -> dict[Key, Ours]:
-    ends = {NAMES[path.method]: path.places[-1] for path in toy().paths}
-    return {cell.key: Ours(ends[cell.key[1]][("u*", "v*").index(cell.key[2])]) for cell in cells}
+def _toy(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
+    ends = {TOY_METHODS[path.method]: path.places[-1] for path in _paths().paths}
+    return {cell.key: Ours(ends[cell.key[1]][COORDINATES.index(cell.key[2])]) for cell in cells}
 
 
-def _draw_toy(_cells: Sequence[Cell], _ours: Mapping[Key, Ours], folder: Path) -> list[Path]:
+def _draw_toy(_cells: Sequence[Cell], _ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
     from fedsol.report.toy_figure import draw_toy
 
-    return draw_toy(toy(), folder / "toy")
+    return draw_toy(_paths(), folders.out / "toy")
