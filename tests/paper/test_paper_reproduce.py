@@ -13,6 +13,7 @@ from fedsol.experiment import Experiment
 from fedsol.paper import registry, reproduce
 from fedsol.paper.numbers import Number
 from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.setting import METHODS, experiment
 from fedsol.paper.store import Store, fingerprint, folder_name, read_run
 from fedsol.training import Callback
 
@@ -268,11 +269,33 @@ def test_an_estimate_runs_nothing():
 
 
 def test_estimates_count_steps_and_tests(monkeypatch):
+    from fedsol.estimate.calibration import Calibration, Costs
     from fedsol.paper import estimate
 
-    monkeypatch.setattr(estimate, "measure", lambda _: estimate.Speed(step=2.0, test=0.5))
-    # 1,437 digits: 6 clients of 239.5 in 5 batches of 50; 3 are sampled; 360 test images in 8 batches; 3 rounds.
-    assert estimate.estimate([small("fedavg")]) == [3 * (3 * 5 * 2.0 + 8 * 0.5)]
+    asked = []
+
+    def calibrate(plans, effort):
+        asked.append([plan.experiment.algorithm for plan in plans])
+        return [Calibration(Costs(round=0, job=0, step=2.0, example=0, update=0, evaluation=0.01), 0.0, 2)]
+
+    monkeypatch.setattr(estimate, "calibrate", calibrate)
+    runs = [small(name).override({"data.partition.kind": "iid"}) for name in ("fedsam", "fedavg")]
+    runs += [runs[0].override({"algorithm.rho": 0.5}), runs[0].override({"algorithm.rho": 0.0, "rounds": 6})]
+    # 1,437 digits: 6 clients of 239 or 240 in 5 batches of 50; 3 are sampled; 360 test images; 3 rounds.
+    whole = 3 * (3 * 5 * 2.0 + 360 * 0.01)
+    assert estimate.estimate(runs) == pytest.approx([whole, whole, whole, 2 * whole])
+    # Another rho takes as long; with 0 it may not.
+    assert [table["name"] for (table,) in asked] == ["fedsam", "fedavg", "fedsam"]
+
+
+def test_estimates_without_data_know_its_part(tmp_path):
+    from fedsol.estimate.plan import Request, make_plans
+    from fedsol.variants import Variant
+
+    run = experiment("cifar10", "alpha = 0.1", METHODS["FedAvg"], changes={"data.root": str(tmp_path)})
+    whole, part = make_plans([Variant("", run), Variant("", run.override({"data.part": 0.01}))], Request())
+    assert (whole.sizes.tolist(), whole.data.test_size) == ([500] * 100, 10_000)
+    assert (part.sizes.tolist(), part.data.test_size) == ([5] * 100, 100)
 
 
 def test_settings_are_shown_without_a_run():

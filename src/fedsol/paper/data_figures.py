@@ -61,7 +61,9 @@ def data_recipes() -> list[Recipe]:
             _partition_cells,
             unit="",
             digits=0,
-            notes=["Seed 0. The levels are those of the main table; the paper does not say which its figure shows."],
+            notes=[
+                "Samples and classes of a client, seed 0. The levels are those of the main table; the paper does not say which its figure shows."
+            ],
             measure=_measure_partitions,
             draw=_draw_partitions,
         ),
@@ -83,8 +85,8 @@ def data_recipes() -> list[Recipe]:
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 SIZES = {
-    "smallest client": "smallest",
-    "largest client": "largest",
+    "smallest": "smallest",
+    "largest": "largest",
     "fewest classes": "fewest_classes",
     "most classes": "most_classes",
 }

@@ -205,20 +205,13 @@ class Reproduction:
 
 
 def _estimate(todo: Sequence[Planned], runs: int, console: Console) -> None:
+    from fedsol.estimate.units import show_seconds
     from fedsol.paper.estimate import estimate
 
     experiments = [run.experiment for run in todo]
     seconds = sum(estimate(experiments, lambda line: console.print(line, markup=False, highlight=False)))
     console.print(
-        f"{runs} runs, {len(todo)} still to be made: about {_duration(seconds)} on this machine. Nothing was run.",
+        f"{runs} runs, {len(todo)} still to be made: about {show_seconds(seconds)} on this machine. Nothing was run.",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

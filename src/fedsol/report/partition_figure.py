@@ -110,14 +110,16 @@ def draw_partitions(
         raise InputError("there are no partitions to draw; allowed: one or more")
     across, names = max(len(row) for row in rows), [str(number) for number in range(classes)]
     counts = [{name: label_counts(labels, partition, classes) for name, partition in row.items()} for row in rows]
-    tallest = max(len(table) for row in counts for table in row.values())
+    tables = [table for row in counts for table in row.values()]
+    tallest, widest = max(len(table) for table in tables), max(int(table.sum(axis=1).max()) for table in tables)
     with fedsol_style():
         figure = new_figure(0.9 + 2.7 * across, 0.6 + len(rows) * (0.9 + 0.2 * tallest))
-        grid = figure.subplots(len(rows), across, squeeze=False)
+        grid = figure.subplots(len(rows), across, squeeze=False, sharex=True)
         for panels, row in zip(grid, counts, strict=True):
             for axes, (name, table) in zip(panels, row.items(), strict=False):
-                patches = _bar_panel(axes, table, names, letters=2.5)
-                axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+                patches = _bar_panel(axes, table, names, widest, letters=2.5)
+                axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+                axes.tick_params(labelbottom=True)
                 axes.set_title(name)
                 if axes is not panels[0]:
                     axes.set_ylabel("")
@@ -133,7 +135,7 @@ def draw_partitions(
 def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
     figure = new_figure(7.2, max(1.7 + 0.26 * len(counts), 2.4, 0.9 + 0.2 * len(names)))
     axes = figure.add_subplot()
-    patches = _bar_panel(axes, counts, names)
+    patches = _bar_panel(axes, counts, names, int(counts.sum(axis=1).max()))
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
     legend_outside(axes, patches, names, title="class", handlelength=1.0, handleheight=1.0)
     if title:
@@ -141,10 +143,12 @@ def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
     return figure
 
 
-def _bar_panel(axes: Axes, counts: Indices, names: list[str], letters: float = 1.0) -> list[Rectangle]:
-    """Stacked bars by client; returns a patch of each class. `letters`: how wide one is, beside a large panel's."""
+def _bar_panel(axes: Axes, counts: Indices, names: list[str], widest: int, letters: float = 1.0) -> list[Rectangle]:
+    """Stacked bars by client up to `widest`; returns a patch of each class.
+
+    `letters`: how wide a letter is on this panel, beside a large one's.
+    """
     clients = len(counts)
-    widest = int(counts.sum(axis=1).max())
     starts = np.cumsum(counts, axis=1) - counts
     patches = []
     for index, name in enumerate(names):
