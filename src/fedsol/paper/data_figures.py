@@ -62,7 +62,8 @@ def data_recipes() -> list[Recipe]:
             unit="",
             digits=0,
             notes=[
-                "Samples and classes of a client, seed 0. The levels are those of the main table; the paper does not say which its figure shows."
+                "Samples and classes of a client, seed 0. The levels are those of the main table; the paper does not "
+                "say which its figure shows."
             ],
             measure=_measure_partitions,
             draw=_draw_partitions,

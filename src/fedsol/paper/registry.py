@@ -11,18 +11,18 @@ from fedsol.validation import unknown_name
 
 ORDER = (
     "gradient-projection",
+    "main",
     "architectures",
     "combinations",
     "partial",
     "flops",
-    "main",
-    "scenarios",
-    "hyperparameters",
     "personalized",
     "larger-datasets",
     "larger-models",
     "objectives",
     "latency",
+    "hyperparameters",
+    "scenarios",
     "partitions",
     "orthogonality",
     "learning-factors",
@@ -36,7 +36,7 @@ ORDER = (
     "learning-factors-sam",
     "toy",
 )
-"""All tables, then all figures, each in the order of the paper."""
+"""All tables (those of settings last), then all figures, each in the order of the paper."""
 
 
 def recipes() -> dict[str, Recipe]:
