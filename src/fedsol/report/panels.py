@@ -26,7 +26,7 @@ def curve_panel(
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     if all(isinstance(place, int) for curve in curves for place in curve.rounds):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
     light_grid(axes)

@@ -110,16 +110,15 @@ def draw_partitions(
         raise InputError("there are no partitions to draw; allowed: one or more")
     across, names = max(len(row) for row in rows), [str(number) for number in range(classes)]
     counts = [{name: label_counts(labels, partition, classes) for name, partition in row.items()} for row in rows]
-    tables = [table for row in counts for table in row.values()]
-    tallest, widest = max(len(table) for table in tables), max(int(table.sum(axis=1).max()) for table in tables)
+    tallest = max(len(table) for row in counts for table in row.values())
     with fedsol_style():
         figure = new_figure(0.9 + 2.7 * across, 0.6 + len(rows) * (0.9 + 0.2 * tallest))
-        grid = figure.subplots(len(rows), across, squeeze=False, sharex=True)
+        grid = figure.subplots(len(rows), across, squeeze=False, sharex="row")
         for panels, row in zip(grid, counts, strict=True):
+            widest = max(int(table.sum(axis=1).max()) for table in row.values())
             for axes, (name, table) in zip(panels, row.items(), strict=False):
                 patches = _bar_panel(axes, table, names, widest, letters=2.5)
                 axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-                axes.tick_params(labelbottom=True)
                 axes.set_title(name)
                 if axes is not panels[0]:
                     axes.set_ylabel("")
