@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from paper.tex import paper_source
+from paper.tex import REPOSITORY, paper_source
 
 from fedsol.errors import InputError
 from fedsol.paper.recipe import Folders
@@ -248,3 +248,11 @@ def test_latency_is_measured_with_the_l2_loss(monkeypatch, tmp_path):
         3.0,
         4.0,
     ]
+
+
+def test_the_page_names_every_recipe():
+    text = (REPOSITORY / "docs" / "reproduce.md").read_text(encoding="utf-8").partition("## The recipes")[2]
+    assert set(re.findall(r"`([\w-]+)`", text.partition("The paper's numbers")[0])) - {
+        "test_images",
+        "test_labels",
+    } == set(ALL)
