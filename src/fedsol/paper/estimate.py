@@ -9,6 +9,7 @@ from fedsol.estimate.plan import Plan, Request, make_plans
 from fedsol.estimate.prediction import seconds_here
 from fedsol.estimate.units import show_seconds
 from fedsol.experiment import Experiment
+from fedsol.paper.store import own_settings
 from fedsol.variants import Variant
 
 EFFORT = Effort(seconds=0.5, fewest=2, most=5)
@@ -41,4 +42,5 @@ def _full_step(plan: Plan, calibration: Calibration) -> float:
 
 
 def _label(plan: Plan) -> str:
-    return f"{plan.experiment.model.name} on {plan.experiment.data.name}, {plan.label}"
+    method = " ".join([plan.label, *own_settings(plan.experiment.algorithm)])
+    return f"{plan.experiment.model.name} on {plan.experiment.data.name}, {method}"
