@@ -73,6 +73,11 @@ def test_a_table_that_shares_only_fedavg_with_the_runs_is_left_out(results):
     assert "### objectives (PARTIAL)" in text
 
 
+def test_test_accuracies_are_not_shown_as_those_of_personal_models(results):
+    assert any(cell.paper for cell in recipes()["personalized"].cells() if Index(read_kept(results)).of(cell))
+    assert "### personalized" not in page.render(results)
+
+
 def test_the_page_and_the_pictures_are_the_same_again(results, tmp_path):
     assert page.render(results) == page.render(results)
     (one,) = page.draw(results, tmp_path / "one")

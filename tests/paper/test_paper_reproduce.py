@@ -13,6 +13,7 @@ from fedsol.experiment import Experiment
 from fedsol.paper import registry, reproduce
 from fedsol.paper.numbers import Number
 from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.setting import METHODS, experiment
 from fedsol.paper.store import Store, fingerprint, folder_name, read_run
 from fedsol.training import Callback
 
@@ -183,8 +184,8 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
         def round_finished(self, result):
             (self.place / "count.txt").write_text(str(result.round))
 
-    def draw(cells, ours, folder):
-        path = folder / "figure.txt"
+    def draw(cells, ours, folders):
+        path = folders.out / "figure.txt"
         path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
         return [path]
 
@@ -212,6 +213,33 @@ def test_a_recipe_may_say_what_a_run_is_worth():
     assert done.exit_code == 0, done.output
     assert json.loads(Path("runs/paper/valued.json").read_text())["cells"][0]["ours"]["mean"] == 2.0
     assert set(asked) == {("", "FedAvg", "first"), ("", "FedAvg", "again")}
+    assert len(asked) == 4  # after the first seed and after the second, however often the table is written
+
+
+def test_personal_models_of_a_run():
+    from fedsol.paper.personal import personal_accuracy
+    from fedsol.personalization.loop import personalize
+    from fedsol.personalization.statistics import accuracies_after
+
+    def cells():
+        made = [("fedavg", "1"), ("fedavg", "5"), ("knn-per", "1")]
+        return [
+            Cell(("", f"{method}, e = {epochs}", "digits"), {"method": method, "epochs": epochs}, small("fedavg"))
+            for method, epochs in made
+        ]
+
+    registry.recipes()["own"] = Recipe("own", "table", "Own", "tab:small", cells, evaluate=personal_accuracy)
+    done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1")
+    assert done.exit_code == 0, done.output
+    found = [cell["ours"]["mean"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"]]
+    (run,) = runs_in()
+    expected = []
+    for method, epochs in (("finetune", 1), ("finetune", 5), ("knn-per", 1)):
+        values = accuracies_after(personalize(Path("runs/paper") / run, method).results, epochs).values()
+        known = [100 * value for value in values if value is not None]
+        expected.append(sum(known) / len(known))
+    assert found == pytest.approx(expected)
+    assert "1 of 3 rounds" in done.output
 
 
 def test_rejected_updates_are_told():
@@ -268,11 +296,33 @@ def test_an_estimate_runs_nothing():
 
 
 def test_estimates_count_steps_and_tests(monkeypatch):
+    from fedsol.estimate.calibration import Calibration, Costs
     from fedsol.paper import estimate
 
-    monkeypatch.setattr(estimate, "measure", lambda _: estimate.Speed(step=2.0, test=0.5))
-    # 1,437 digits: 6 clients of 239.5 in 5 batches of 50; 3 are sampled; 360 test images in 8 batches; 3 rounds.
-    assert estimate.estimate([small("fedavg")]) == [3 * (3 * 5 * 2.0 + 8 * 0.5)]
+    asked = []
+
+    def calibrate(plans, effort):
+        asked.append([plan.experiment.algorithm for plan in plans])
+        return [Calibration(Costs(round=0, job=0, step=2.0, example=0, update=0, evaluation=0.01), 0.0, 2)]
+
+    monkeypatch.setattr(estimate, "calibrate", calibrate)
+    runs = [small(name).override({"data.partition.kind": "iid"}) for name in ("fedsam", "fedavg")]
+    runs += [runs[0].override({"algorithm.rho": 0.5}), runs[0].override({"algorithm.rho": 0.0, "rounds": 6})]
+    # 1,437 digits: 6 clients of 239 or 240 in 5 batches of 50; 3 are sampled; 360 test images; 3 rounds.
+    whole = 3 * (3 * 5 * 2.0 + 360 * 0.01)
+    assert estimate.estimate(runs) == pytest.approx([whole, whole, whole, 2 * whole])
+    # Another rho takes as long; with 0 it may not.
+    assert [table["name"] for (table,) in asked] == ["fedsam", "fedavg", "fedsam"]
+
+
+def test_estimates_without_data_know_its_part(tmp_path):
+    from fedsol.estimate.plan import Request, make_plans
+    from fedsol.variants import Variant
+
+    run = experiment("cifar10", "alpha = 0.1", METHODS["FedAvg"], changes={"data.root": str(tmp_path)})
+    whole, part = make_plans([Variant("", run), Variant("", run.override({"data.part": 0.01}))], Request())
+    assert (whole.sizes.tolist(), whole.data.test_size) == ([500] * 100, 10_000)
+    assert (part.sizes.tolist(), part.data.test_size) == ([5] * 100, 100)
 
 
 def test_settings_are_shown_without_a_run():
@@ -321,3 +371,43 @@ def test_two_experiments_never_share_a_folder(tmp_path):
     assert store.place_for(paper, paper) == place.with_name("seed-0-2")
     assert fingerprint(paper) != fingerprint(other)
     assert fingerprint(paper) == fingerprint(paper.override({"data.root": "elsewhere", "engine.kind": "workers"}))
+
+
+def test_pictures_of_factors():
+    from fedsol.paper.figures import draw_factor_panels
+
+    def cells():
+        return [
+            Cell(("", "FedSAM", f"{rho}"), {"rho": f"{rho}"}, small("fedsam").override({"algorithm.rho": rho}))
+            for rho in (0.1, 0.5)
+        ]
+
+    draw = draw_factor_panels("factors", "digits")
+    registry.recipes()["factors"] = Recipe("factors", "figure", "Factors", "fig:small", cells, draw=draw)
+    done = fedsol("reproduce", "factors", "--seeds", "0", "--rounds", "1")
+    assert done.exit_code == 0, done.output
+    assert "runs/paper/factors.png" in done.output
+    assert Path("runs/paper/factors.png").stat().st_size > 5000
+
+
+def test_analysed_figures_keep_their_own_runs_and_rows(monkeypatch):
+    from fedsol.paper import analyses
+
+    made = {}
+
+    def smaller(dataset, level, algorithm, changes):
+        return made.setdefault(algorithm["name"], small(algorithm["name"]))
+
+    monkeypatch.setattr(analyses, "experiment", smaller)
+    recipe = next(one for one in analyses.analysis_recipes() if one.name == "preservation")
+    registry.recipes()["preservation"] = recipe
+    done = fedsol("reproduce", "preservation", "--seeds", "0", "--rounds", "2")
+    assert done.exit_code == 0, done.output
+    runs = runs_in("runs/paper/preservation")
+    assert len(runs) == 2
+    for run in runs:
+        rows = Path("runs/paper/preservation", run, "analysis", "preservation.jsonl").read_text().splitlines()
+        assert [json.loads(row)["round"] for row in rows] == [1, 2]
+    for name in ("preservation.png", "forgetting.png", "preservation.json"):
+        assert Path("runs/paper/analysis", name).is_file()
+    assert json.loads(Path("runs/paper/preservation.json").read_text())["recipe"] == "preservation"

@@ -1,5 +1,6 @@
 """Every figure of an analysis is drawn, also of the least there can be, twice the same, and without a warning."""
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -13,13 +14,17 @@ from fedsol.analysis.series import Series
 from fedsol.analysis.strength import LayerStrength, LayerStrengths
 from fedsol.analysis.toy import ToySettings, toy
 from fedsol.errors import InputError
+from fedsol.report import samples_figure
 from fedsol.report.cost_figure import draw_costs
 from fedsol.report.divergence_figure import draw_divergence
+from fedsol.report.factor_figure import draw_factors
 from fedsol.report.landscape_figure import draw_landscapes
 from fedsol.report.orthogonality_figure import draw_orthogonality, draw_orthogonality_by_round
-from fedsol.report.panels import short_layer
+from fedsol.report.panels import number_panel, short_layer
 from fedsol.report.preservation_figure import draw_forgetting, draw_preservation
+from fedsol.report.samples_figure import ImageSet, draw_samples
 from fedsol.report.strength_figure import draw_strength
+from fedsol.report.style import line_look, new_figure
 from fedsol.report.sweep_figure import draw_sweep
 from fedsol.report.toy_figure import draw_toy
 
@@ -158,3 +163,42 @@ def test_nothing_to_draw_is_an_error_and_leaves_no_file(tmp_path, draw):
 def test_long_names_of_layers_are_shortened_in_the_middle():
     assert short_layer("body.0.weight") == "body.0.weight"
     assert short_layer("encoder.layers.11.attention.weight") == "encoder.lay…tention.weight"
+
+
+def test_factors_share_their_lines(tmp_path):
+    factors = {
+        "epochs": {"fedavg": [(1, 0.4, 0.0), (5, 0.5, 0.1)], "fedsol": [(5, 0.6, 0.1)]},
+        "rho": {"fedsol": [(2.0, 0.6, 0.1), (0.1, 0.5, 0.0)], "fedavg": []},
+        "empty": {"fedavg": []},
+    }
+    one, _ = draw_factors(factors, tmp_path / "one", "some factors")
+    two, _ = draw_factors(factors, tmp_path / "two", "some factors")
+    assert one.read_bytes() == two.read_bytes()
+    with Image.open(one) as picture:
+        assert picture.size == (930, 540)  # two panels of 3.1 by 3.6 inches
+    with pytest.raises(InputError, match="nothing to draw"):
+        draw_factors({"empty": {"fedavg": []}}, tmp_path / "none", "")
+
+
+def test_a_line_over_numbers_has_its_look_and_its_places():
+    axes = new_figure(3, 3).add_subplot()
+    (line,) = number_panel(axes, {"b": [(10.0, 0.5, 0.1), (0.1, 0.4, 0.0)]}, "x", "y", ["a", "b"])
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([0.1, 10.0], [0.4, 0.5])
+    assert line.get_color() == line_look(1)["color"]
+    assert axes.get_xscale() == "log"
+
+
+def test_examples_of_every_class(tmp_path):
+    images = np.zeros((3, 1, 4, 4), dtype=np.uint8)
+    images[1] = 100
+    found = ImageSet(images, np.array([1, 0, 1]), ["first", "second", "none"])
+    canvas = samples_figure._montage(found, 2)
+    assert canvas.shape == (16, 10, 3)  # three rows of 4 pixels and two of 4, with 2 between them
+    assert (canvas[:4, :4] == 100).all()
+    assert (canvas[6:10, :4] == 0).all()
+    assert (canvas[6:10, 6:] == 0).all()
+    assert (canvas[:4, 6:] == 255).all()
+    assert (canvas[12:] == 255).all()
+    assert draw_samples({"one": found}, tmp_path / "one")[0].is_file()
+    with pytest.raises(InputError, match="no images"):
+        draw_samples({}, tmp_path / "none")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from fedsol.data.partition import Partition, dirichlet, iid, sharding
 from fedsol.errors import InputError
-from fedsol.report.partition_figure import draw_partition, label_counts, partition_summary
+from fedsol.report.partition_figure import draw_partition, draw_partitions, label_counts, partition_summary
 
 LABELS = np.repeat(np.arange(10), 100)
 
@@ -85,3 +85,18 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         partition_summary(LABELS, [np.array([0]), np.array([], dtype=np.int64)], 10)
     assert not list(tmp_path.iterdir())
+
+
+def test_several_partitions_in_one_picture(tmp_path: Path) -> None:
+    labels = np.arange(10)
+    halves, whole = [np.arange(5), np.arange(5, 10)], [labels]
+    rows = [{"two": halves, "one": whole}, {}, {"again": halves}]
+    written = draw_partitions(labels, rows, tmp_path / "one", 10, "three of them")
+    assert [path.name for path in written] == ["one.png", "one.pdf"]
+    with Image.open(written[0]) as picture:
+        assert picture.size == (945, 480)  # 150 pixels for each of 0.9 + 2 x 2.7 by 0.6 + 2 x (0.9 + 2 x 0.2) inches
+    assert draw_partitions(labels, rows, tmp_path / "two", 10, "three of them")[0].read_bytes() == (
+        written[0].read_bytes()
+    )
+    with pytest.raises(InputError, match="no partitions"):
+        draw_partitions(labels, [{}], tmp_path / "none", 10, "none")

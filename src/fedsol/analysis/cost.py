@@ -100,6 +100,17 @@ def costs(federation: Federation, methods: Mapping[str, Algorithm] | None = None
     return Costs(str(federation.experiment.model.name), parameters, len(batch), repetitions, tuple(rows))
 
 
+def step_seconds(
+    federation: Federation, methods: Mapping[str, Algorithm], repetitions: int, warm_up: int = 2
+) -> dict[str, float]:
+    """Only the seconds of a local step of every method: for models so large that counting the rest takes long."""
+    batch = random_batch(federation)
+    federation.model.train(True)
+    with one_torch_thread():
+        steps = {name: LocalStep(federation, algorithm, batch).take for name, algorithm in methods.items()}
+        return interleaved(steps, repetitions, clock_of(federation.device), warm_up)
+
+
 class LocalStep:
     """One step of a method, away from the anchor, again and again on the same batch."""
 

@@ -121,7 +121,7 @@ def read_medmnist(folder: Path, spec: DatasetSpec, _options: ReadOptions) -> tup
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise InputError(f"{path}: has no array {', '.join(missing)}; it has {', '.join(arrays)}")
-    images = {part: _medmnist_images(arrays[f"{part}_images"], path) for part in ("train", "val", "test")}
+    images = {part: medmnist_images(arrays[f"{part}_images"], path) for part in ("train", "val", "test")}
     labels = {part: arrays[f"{part}_labels"].reshape(-1) for part in ("train", "val", "test")}
     train = make_split(
         np.concatenate([images["train"], images["val"]]),
@@ -132,7 +132,7 @@ def read_medmnist(folder: Path, spec: DatasetSpec, _options: ReadOptions) -> tup
     return train, make_split(images["test"], labels["test"], spec.classes, path)
 
 
-def _medmnist_images(images: Array, path: Path) -> NDArray[np.uint8]:
+def medmnist_images(images: Array, path: Path) -> NDArray[np.uint8]:
     """Grey (N, H, W) or colour (N, H, W, 3) images as (N, C, H, W)."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
         raise InputError(f"{path}: images are {images.dtype} {images.shape}; they must be uint8 (N, H, W[, 3])")

@@ -152,7 +152,7 @@ def read_data(settings: DataSettings) -> Data:
         found = inspect(spec, Path(settings.root).expanduser(), trust_marker=True)
         if any(result.status == "missing" for result in found):
             dataset = presented(_stand_in(spec, settings), settings)
-            return Data(dataset, spec.train_size, spec.test_size, is_real=False)
+            return Data(dataset, spec.train_size, max(1, round(settings.part * spec.test_size)), is_real=False)
     dataset = load_dataset(settings.model_copy(update={"download": False}))
     return Data(dataset, len(dataset.train), len(dataset.test), is_real=True)
 
@@ -191,6 +191,7 @@ def _sizes(experiment: Experiment, request: Request, data: Data) -> tuple[NDArra
     smaller, larger = divmod(data.train_size, clients)
     sizes = np.full(clients, smaller, dtype=np.int64)
     sizes[:larger] += 1
+    sizes = np.maximum(1, np.rint(experiment.data.part * sizes)).astype(np.int64)
     return sizes, (f"clients are taken to be of equal size, {_range(sizes)}: without labels, nothing can be dealt out",)
 
 

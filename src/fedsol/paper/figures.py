@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsol.data.datasets import SPECS
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
+from fedsol.paper.recipe import Cell, Draw, FinishedRun, Folders, Ours, Recipe
 from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, facts_of
 
@@ -63,12 +64,39 @@ def _cell(block: str, row: str, column: str, run: Experiment, **facts: str) -> C
     return Cell((block, row, column), {**facts_of(run), **facts}, run)
 
 
-def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folder: Path) -> list[Path]:
+def draw_factor_panels(name: str, title: str) -> Draw:
+    """A panel for each factor, with a line for each method. FedAvg, which has no rho, is a level line there."""
+
+    def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+        from fedsol.report.factor_figure import draw_factors
+
+        panels: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
+        for cell in cells:
+            if cell.key in ours:
+                factor = cell.facts.get("factor", "rho")
+                place = float(cell.facts["value"] if "value" in cell.facts else cell.facts[factor])
+                lines = panels.setdefault(factor, {})
+                lines.setdefault(cell.key[1], []).append((place, *_share(ours[cell.key])))
+        level = ours.get(("sampling ratio", "FedAvg", f"{SPECS[CIFAR].fraction:g}"))
+        if level is not None and "rho" in panels:
+            places = sorted({point[0] for points in panels["rho"].values() for point in points})
+            panels["rho"] = {"FedAvg": [(place, *_share(level)) for place in places], **panels["rho"]}
+        return draw_factors(panels, folders.out / name, title)
+
+    return draw
+
+
+def _share(found: Ours) -> tuple[float, float]:
+    """Mean and deviation as shares; a single seed has no deviation."""
+    return found.mean / 100, (found.std or 0.0) / 100
+
+
+def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
     """One picture for each dataset that has runs."""
     written = []
     for dataset in dict.fromkeys(cell.key[2] for cell in cells if cell.key in ours):
         runs = {cell.key[1]: ours[cell.key].runs for cell in cells if cell.key[2] == dataset and cell.key in ours}
-        path = folder / f"learning-curves-{DATASETS[dataset]}.png"
+        path = folders.out / f"learning-curves-{DATASETS[dataset]}.png"
         written.append(draw_runs(runs, path, f"{dataset}, LDA {LDA}"))
     return written
 
@@ -96,14 +124,16 @@ def figure_recipes() -> list[Recipe]:
             "fig:ablation",
             lambda: factor_cells("FedAvg", "FedSOL"),
             notes=[own],
+            draw=draw_factor_panels("learning-factors", f"CIFAR-10, LDA {LDA}"),
         ),
         Recipe(
             "adaptive-strength",
             "figure",
-            "Fixed and adaptive strength by rho (CIFAR-10, LDA alpha = 0.1)",
+            "Fixed and adaptive strength by rho (CIFAR-10, LDA alpha = 0.1); (b) of that figure: `strength`",
             "fig:adaptive_strength",
             strength_cells,
             notes=["Head perturbation. The paper's figure has no printed numbers; the values of rho are our choice."],
+            draw=draw_factor_panels("adaptive-strength", f"FedSOL (head), CIFAR-10, LDA {LDA}"),
         ),
         Recipe(
             "learning-curves",
@@ -120,5 +150,6 @@ def figure_recipes() -> list[Recipe]:
             "fig:ablation_R",
             lambda: factor_cells("FedSAM", "FedASAM"),
             notes=[own],
+            draw=draw_factor_panels("learning-factors-sam", f"CIFAR-10, LDA {LDA}"),
         ),
     ]

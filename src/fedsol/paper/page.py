@@ -44,7 +44,8 @@ def render(results: Path) -> str:
     filled = [(recipe, recipe.cells()) for recipe in recipes().values()]
     tables = _tables(filled, read_measured(results), index)
     parts += ["## Tables of the paper\n", *tables] if tables else []
-    paper = _paper_numbers([cell for _, cells in filled for cell in cells], index)
+    trained = [cell for recipe, cells in filled if recipe.evaluate is None for cell in cells]
+    paper = _paper_numbers(trained, index)
     parts += [CURVES, *(_group(name, runs, paper) for name, runs in _groups(kept).items())]
     parts.append(_every_run(kept))
     return "\n".join(parts)
@@ -79,7 +80,8 @@ def _tables(
     """Every table that has a number of ours, cut to the rows and columns that do."""
     parts = []
     for recipe, cells in filled:
-        trained = index.ours(cells)
+        # What `evaluate` makes of a run needs its models, which are not kept.
+        trained = {} if recipe.evaluate else index.ours(cells)
         ours = {**measured.get(recipe.name, {}), **trained}
         different = {tuple(run.path for run in found.runs) for found in trained.values()}
         has_numbers = any(cell.paper for cell in cells if cell.key in ours)

@@ -115,7 +115,7 @@ def show(
 ) -> None:
     """Prints a table to the terminal, in as many pieces as its width needs; only columns with a chosen cell."""
     printed = lay_out(recipe, cells, ours, WITHOUT_END, chosen=chosen)
-    room, needed = console.width - _row_width(printed.sheets), _column_width(printed.sheets)
+    room, needed = console.width - _row_width(printed.sheets), _column_width(printed)
     printed = lay_out(recipe, cells, ours, max(1, room // needed), chosen=chosen)
     console.print(escape(printed.headline), style="bold", highlight=False)
     unit = f" [{recipe.unit}]" if recipe.unit else ""
@@ -138,14 +138,15 @@ def _row_width(sheets: Sequence[Sheet]) -> int:
     return max((len(row) for sheet in sheets for row in sheet.rows), default=0) + 5
 
 
-def _column_width(sheets: Sequence[Sheet]) -> int:
-    """Of the widest column: its three numbers with the frames between them, or its name above the first."""
+def _column_width(printed: Printed) -> int:
+    """Of the widest column: its numbers with the frames between them, or its name above the first."""
+    headings = (0, 4, 5) if printed.compared else (0,)
     most = 1
-    for sheet in sheets:
+    for sheet in printed.sheets:
         for index, name in enumerate(sheet.columns):
-            threes = [numbers[index] for numbers in sheet.rows.values()]
-            paper, mine, difference = (max(len(three[place]) for three in threes) for place in range(3))
-            most = max(most, max(paper, len(name)) + max(mine, 4) + max(difference, 5) + 9)
+            columns = zip(*(printed.texts(numbers[index]) for numbers in sheet.rows.values()), strict=True)
+            widths = [max(heading, *map(len, texts)) for heading, texts in zip(headings, columns, strict=True)]
+            most = max(most, max(widths[0], len(name)) + sum(widths[1:]) + 3 * len(widths))
     return most
 
 

@@ -16,7 +16,8 @@ class Cell:
     """One cell of a table: the experiment that fills it, and the paper's number.
 
     `facts` is what `--only` selects by. An `extra` cell is not the paper's own (another reading of a method): it is run
-    only when it is asked for. A cell without an experiment is measured or looked up, not trained.
+    only when it is asked for. A cell without an experiment is measured or looked up, not trained; `reads` names the
+    dataset that this takes, if any.
     """
 
     key: Key
@@ -24,6 +25,12 @@ class Cell:
     experiment: Experiment | None = None
     paper: Number | None = None
     extra: bool = False
+    reads: str = ""
+
+    @property
+    def dataset(self) -> str:
+        """The dataset whose files the cell needs; empty for none."""
+        return self.experiment.data.name if self.experiment else self.reads
 
 
 @dataclass(frozen=True)
@@ -50,14 +57,25 @@ class Ours:
     runs: tuple[FinishedRun, ...] = ()
 
 
-Measure = Callable[[Sequence[Cell]], Mapping[Key, Ours]]
-"""Fills cells that are not trained: computes or measures their numbers here and now."""
+@dataclass(frozen=True)
+class Folders:
+    """Where a recipe finds its data, and where its pictures go."""
+
+    data: Path
+    out: Path
+
+
+Measure = Callable[[Sequence[Cell], Path], Mapping[Key, Ours]]
+"""Fills cells that are not trained: computes or measures their numbers here and now; told where the data is.
+
+Refuses (`InputError`) if data that it reads is not there.
+"""
 Evaluate = Callable[[Cell, Sequence[FinishedRun]], Ours | None]
 """Makes a cell's number from its finished runs; what takes long is kept in their directories."""
 Watch = Callable[[Experiment, Path], Sequence[Callback]]
 """Callbacks that measure something during a run, whose directory they are told."""
-Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Path], Sequence[Path]]
-"""Draws a figure of the cells that are there into a folder; returns the files."""
+Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Folders], Sequence[Path]]
+"""Draws a figure of the cells that are there; returns the files."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedsol.files import write_atomically
 from fedsol.paper.needs import check_data
 from fedsol.paper.numbers import Key
 from fedsol.paper.printing import as_markdown, show
-from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.recipe import Cell, FinishedRun, Folders, Ours, Recipe
 from fedsol.paper.registry import find_recipe, recipes
 from fedsol.paper.results import as_rows, ours_of
 from fedsol.paper.selection import select
@@ -56,10 +56,10 @@ def list_recipes(console: Console) -> None:
     """`fedsol reproduce list`."""
     table = Table(title="recipes", title_justify="left")
     for column in ("name", "kind", "what", "cells", "data"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("name", "kind"))
     for recipe in recipes().values():
         cells = [cell for cell in recipe.cells() if not cell.extra]
-        data = dict.fromkeys(cell.facts["dataset"] for cell in cells if cell.experiment)
+        data = dict.fromkeys(cell.dataset for cell in cells if cell.dataset)
         table.add_row(recipe.name, recipe.kind, recipe.title, str(len(cells)), ", ".join(data) or "none")
     console.print(table)
     console.print("A cell is run with 3 seeds. fedsol reproduce NAME --estimate says how long it takes here.")
@@ -82,7 +82,8 @@ def reproduce(name: str, options: Options, console: Console) -> None:
         return
     check_data([run.experiment.data.name for run in todo], options.data_root)
     if recipe.measure:
-        reproduction.measured = dict(recipe.measure([cell for cell in chosen if cell.experiment is None]))
+        untrained = [cell for cell in chosen if cell.experiment is None]
+        reproduction.measured = dict(recipe.measure(untrained, options.data_root))
     failures = reproduction.train(todo)
     reproduction.show()
     if failures:
@@ -134,6 +135,7 @@ class Reproduction:
         self.console = console
         self.store = Store(options.out / recipe.name if recipe.watch else options.out)
         self.measured: Mapping[Key, Ours] = {}
+        self._worth: dict[tuple[Key, int], Ours | None] = {}
         self._runs = [(cell, possible(cell, options)) for cell in cells]
 
     def train(self, todo: Sequence[Planned]) -> list[str]:
@@ -164,10 +166,19 @@ class Reproduction:
             if self.recipe.evaluate and cell.key not in self.chosen:
                 continue
             finished = [run for run in (self.store.finished(run.experiment) for run in runs) if run is not None]
-            ours = (self.recipe.evaluate or ours_of)(cell, finished)
+            ours = self._worth_of(cell, finished)
             if ours is not None:
                 found[cell.key] = ours
         return found
+
+    def _worth_of(self, cell: Cell, finished: Sequence[FinishedRun]) -> Ours | None:
+        """What runs are worth; asked again only when another one is finished."""
+        if self.recipe.evaluate is None:
+            return ours_of(cell, finished)
+        place = cell.key, len(finished)
+        if place not in self._worth:
+            self._worth[place] = self.recipe.evaluate(cell, finished)
+        return self._worth[place]
 
     def write(self) -> dict[Key, Ours]:
         """Writes the table as it is now, so that a killed command leaves one too."""
@@ -182,7 +193,8 @@ class Reproduction:
         """The table on the terminal, as far as it was chosen, and the pictures of a figure."""
         ours = self.write()
         show(self.console, self.recipe, self.cells, ours, self.chosen)
-        pictures = self.recipe.draw(self.cells, ours, self.options.out) if self.recipe.draw and ours else []
+        folders = Folders(self.options.data_root, self.options.out)
+        pictures = self.recipe.draw(self.cells, ours, folders) if self.recipe.draw and ours else []
         self._say(f"Written: {', '.join(map(str, [self._file('.md'), self._file('.json'), *pictures]))}")
 
     def _file(self, suffix: str) -> Path:
@@ -193,20 +205,13 @@ class Reproduction:
 
 
 def _estimate(todo: Sequence[Planned], runs: int, console: Console) -> None:
+    from fedsol.estimate.units import show_seconds
     from fedsol.paper.estimate import estimate
 
     experiments = [run.experiment for run in todo]
     seconds = sum(estimate(experiments, lambda line: console.print(line, markup=False, highlight=False)))
     console.print(
-        f"{runs} runs, {len(todo)} still to be made: about {_duration(seconds)} on this machine. Nothing was run.",
+        f"{runs} runs, {len(todo)} still to be made: about {show_seconds(seconds)} on this machine. Nothing was run.",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

@@ -77,15 +77,19 @@ def folder_name(experiment: Experiment, paper: Experiment) -> Path:
     group = f"{paper.data.name}-{partition.kind}-{level}" + (
         f"-{paper.model.name}" if paper.model.name != "cnn" else ""
     )
-    plain = Experiment(algorithm={"name": paper.algorithm["name"]})
-    own = [
-        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in paper.algorithm.items()
-        if value != plain.algorithm.get(key)
-    ]
-    cell = "-".join([paper.algorithm["name"], *own])
+    cell = "-".join([paper.algorithm["name"], *own_settings(paper.algorithm)])
     changed = [f"{key.rpartition('.')[2]}={flat(experiment).get(key)}" for key in differing(experiment, paper)]
     return Path(group) / "+".join([cell, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
+
+
+def own_settings(algorithm: Mapping[str, Any]) -> list[str]:
+    """What of a method's table is not its default: `rho=1.5`."""
+    plain = Experiment(algorithm={"name": algorithm["name"]}).algorithm
+    return [
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in algorithm.items()
+        if value != plain.get(key)
+    ]
 
 
 def differing(experiment: Experiment, paper: Experiment) -> list[str]:

@@ -1,6 +1,7 @@
 """The paper's tables: which experiment stands behind every published number."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedsol.algorithms import ALGORITHMS
@@ -178,7 +179,7 @@ def _hyperparameters(_: str, row: str, column: str) -> tuple[None, dict[str, str
     return None, {**_method(row), "parameter": column}
 
 
-def _defaults(cells: Sequence[Cell]) -> dict[Key, Ours]:
+def _defaults(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
     """fedsol's default of every selected hyperparameter."""
     found = {}
     for cell in cells:
@@ -191,7 +192,7 @@ def _scenarios(_: str, row: str, column: str) -> tuple[None, dict[str, str]]:
     return None, {"dataset": DATASETS[row], "setting": column}
 
 
-def _federations(cells: Sequence[Cell]) -> dict[Key, Ours]:
+def _federations(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
     """The federation that fedsol has by default for every dataset."""
     names = {"clients": "clients", "rounds": "rounds", "sampling ratio": "fraction"}
     return {

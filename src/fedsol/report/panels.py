@@ -9,10 +9,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from fedsol.report.curves import Curve, draw_curve
-from fedsol.report.style import BLUE, INK, LINE_COLORS, light_grid, text_color_on
+from fedsol.report.style import BLUE, INK, LINE_COLORS, light_grid, line_look, text_color_on
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
 SEQUENTIAL = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", BLUE, "#06283D"])
@@ -26,11 +26,42 @@ def curve_panel(
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     if all(isinstance(place, int) for curve in curves for place in curve.rounds):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
     light_grid(axes)
     return lines
+
+
+Spread = tuple[float, float, float]
+"""A place, the mean there, and one standard deviation."""
+
+
+def number_panel(
+    axes: Axes, lines: Mapping[str, Sequence[Spread]], xlabel: str, ylabel: str, names: Sequence[str] | None = None
+) -> list[Line2D]:
+    """A share in % over a number, a line with a band for each name; a wide range of numbers has a log scale.
+
+    A line's look is that of its place among `names` (default: those of this panel).
+    """
+    order = list(names or lines)
+    drawn = []
+    for name, points in lines.items():
+        places, mean, std = (np.array(values) for values in zip(*sorted(points), strict=True))
+        look = line_look(order.index(name))
+        drawn.append(axes.plot(places, mean, zorder=3, **look)[0])
+        axes.fill_between(places, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
+    values = sorted({point[0] for points in lines.values() for point in points})
+    if values[0] > 0 and values[-1] / values[0] >= 10:
+        log_axis(axes)
+    if len(values) <= 8:
+        axes.xaxis.set_major_locator(FixedLocator(values))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    light_grid(axes)
+    return drawn
 
 
 def bar_panel(

@@ -1,6 +1,6 @@
 """Which client holds how much of which class: as numbers and as a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
@@ -23,6 +24,7 @@ from fedsol.report.style import (
     light_grid,
     new_figure,
     save_figure,
+    save_pictures,
     text_color_on,
 )
 
@@ -99,11 +101,53 @@ def draw_partition(
         return save_figure(figure, path)
 
 
+def draw_partitions(
+    labels: ArrayLike, rows: Sequence[Mapping[str, Partition]], stem: Path, classes: int, title: str
+) -> list[Path]:
+    """Several partitions of the same samples under their names as stacked bars, in rows of panels."""
+    rows = [row for row in rows if row]
+    if not rows:
+        raise InputError("there are no partitions to draw; allowed: one or more")
+    across, names = max(len(row) for row in rows), [str(number) for number in range(classes)]
+    counts = [{name: label_counts(labels, partition, classes) for name, partition in row.items()} for row in rows]
+    tallest = max(len(table) for row in counts for table in row.values())
+    with fedsol_style():
+        figure = new_figure(0.9 + 2.7 * across, 0.6 + len(rows) * (0.9 + 0.2 * tallest))
+        grid = figure.subplots(len(rows), across, squeeze=False, sharex="row")
+        for panels, row in zip(grid, counts, strict=True):
+            widest = max(int(table.sum(axis=1).max()) for table in row.values())
+            for axes, (name, table) in zip(panels, row.items(), strict=False):
+                patches = _bar_panel(axes, table, names, widest, letters=2.5)
+                axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+                axes.set_title(name)
+                if axes is not panels[0]:
+                    axes.set_ylabel("")
+            for axes in panels[len(row) :]:
+                axes.set_axis_off()
+        figure.legend(
+            patches, names, title="class", loc="outside right upper", handlelength=1.0, handleheight=1.0, fontsize=8.5
+        )
+        figure.suptitle(title, x=0.01, ha="left")
+        return save_pictures(figure, stem)
+
+
 def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
-    clients = len(counts)
-    figure = new_figure(7.2, max(1.7 + 0.26 * clients, 2.4, 0.9 + 0.2 * len(names)))
+    figure = new_figure(7.2, max(1.7 + 0.26 * len(counts), 2.4, 0.9 + 0.2 * len(names)))
     axes = figure.add_subplot()
-    widest = int(counts.sum(axis=1).max())
+    patches = _bar_panel(axes, counts, names, int(counts.sum(axis=1).max()))
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    legend_outside(axes, patches, names, title="class", handlelength=1.0, handleheight=1.0)
+    if title:
+        axes.set_title(title)
+    return figure
+
+
+def _bar_panel(axes: Axes, counts: Indices, names: list[str], widest: int, letters: float = 1.0) -> list[Rectangle]:
+    """Stacked bars by client up to `widest`; returns a patch of each class.
+
+    `letters`: how wide a letter is on this panel, beside a large one's.
+    """
+    clients = len(counts)
     starts = np.cumsum(counts, axis=1) - counts
     patches = []
     for index, name in enumerate(names):
@@ -118,7 +162,7 @@ def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
             linewidth=0.6,
         )
         patches.append(bars.patches[0])
-        _name_segments(axes, counts[:, index], starts[:, index], name, text_color_on(color), widest)
+        _name_segments(axes, counts[:, index], starts[:, index], name, text_color_on(color), widest * letters)
     for client, size in enumerate(counts.sum(axis=1)):
         axes.annotate(
             f"{size:,}",
@@ -129,19 +173,17 @@ def _bars(counts: Indices, names: list[str], title: str | None) -> Figure:
             fontsize=7.5,
             color=GREY,
         )
-    axes.set(xlim=(0, widest * 1.09), ylim=(clients - 0.4, -0.6), xlabel="samples", ylabel="client")
+    axes.set(xlim=(0, widest * (1 + 0.09 * letters)), ylim=(clients - 0.4, -0.6), xlabel="samples", ylabel="client")
     axes.set_yticks(np.arange(clients))
     axes.xaxis.set_major_formatter(_thousands())
-    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
     axes.spines["left"].set_visible(False)
     light_grid(axes, "x")
-    legend_outside(axes, patches, names, title="class", handlelength=1.0, handleheight=1.0)
-    if title:
-        axes.set_title(title)
-    return figure
+    return patches
 
 
-def _name_segments(axes: Axes, widths: NDArray[Any], starts: NDArray[Any], name: str, color: str, widest: int) -> None:
+def _name_segments(
+    axes: Axes, widths: NDArray[Any], starts: NDArray[Any], name: str, color: str, widest: float
+) -> None:
     """Writes the class into segments wide enough for it, so that the picture is readable without colours."""
     needed = widest * (0.012 + 0.013 * len(name))
     for client in np.flatnonzero(widths >= needed).tolist():

@@ -119,6 +119,7 @@ def draw_forgetting(series: Sequence[Series[Forgetting]], stem: Path, title: str
         lines = curve_panel(
             panels[-1], curves, "forgetting: best so far minus now, mean over classes", "round", "lost", True
         )
+        panels[-1].set_ylim(bottom=0.0)
         panels[-1].legend(lines, [item.label for item in series], loc="upper right", handlelength=3.2)
         figure.suptitle(title, x=0.01, ha="left")
         return save_pictures(figure, stem)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from fedsol.errors import InputError
-from fedsol.report.panels import bar_panel, heat_panel, log_axis, write_cells
+from fedsol.report.panels import Spread, bar_panel, heat_panel, log_axis, number_panel, write_cells
 from fedsol.report.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_pictures
 
 Row = Mapping[str, Any]
@@ -35,28 +35,15 @@ def draw_sweep(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str)
 
 
 def _lines(rows: Sequence[Row], key: str, others: Sequence[str], stem: Path, title: str) -> list[Path]:
-    names = list(dict.fromkeys(_name(row, others) for row in rows))
+    found: dict[str, list[Spread]] = {}
+    for row in rows:
+        result = row["final_accuracy"]
+        found.setdefault(_name(row, others), []).append((row["settings"][key], result["mean"], result["std"]))
+    names = list(found)
     figure = new_figure(7.4 if names != [""] else 6.4, 4.0)
     axes = figure.add_subplot()
-    lines = []
-    for index, name in enumerate(names):
-        own = sorted((row for row in rows if _name(row, others) == name), key=lambda row: row["settings"][key])
-        places = [row["settings"][key] for row in own]
-        mean = np.array([row["final_accuracy"]["mean"] for row in own])
-        std = np.array([row["final_accuracy"]["std"] for row in own])
-        look = line_look(index)
-        lines.append(axes.plot(places, mean, zorder=3, **look)[0])
-        axes.fill_between(places, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
-    values = sorted(_values(rows, key))
-    if values[0] > 0 and values[-1] / values[0] >= 10:
-        log_axis(axes)
-    if len(values) <= 8:
-        axes.xaxis.set_major_locator(FixedLocator(values))
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
-    axes.set(xlabel=key, ylabel="final test accuracy", title=title)
-    light_grid(axes)
+    lines = number_panel(axes, found, key, "final test accuracy")
+    axes.set_title(title)
     if names != [""]:
         legend_outside(axes, lines, names, handlelength=3.2)
     return save_pictures(figure, stem)

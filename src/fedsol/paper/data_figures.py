@@ -1,0 +1,196 @@
+"""The paper's two figures of the data itself: partitions among ten clients, and images of the medical datasets."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsol.data.datasets import SPECS
+from fedsol.data.partition import Partition
+from fedsol.data.readers import medmnist_images, read_npz
+from fedsol.federation import load_dataset, partition_of
+from fedsol.paper.needs import check_data, missing_files
+from fedsol.paper.numbers import Key
+from fedsol.paper.recipe import Cell, Folders, Ours, Recipe
+from fedsol.paper.setting import DATASETS, METHODS, experiment
+from fedsol.paper.tables import CIFAR
+
+CLIENTS, SEED = 10, 0
+LEVELS = {
+    "Sharding": ("s = 2", "s = 3", "s = 5", "s = 10"),
+    "LDA": ("alpha = 0.05", "alpha = 0.1", "alpha = 0.3", "alpha = 0.5"),
+}
+"""Those of the main table: the paper's figure does not say which it shows."""
+
+MEDICAL: dict[str, tuple[str, ...]] = {
+    "PathMNIST": (
+        "adipose",
+        "background",
+        "debris",
+        "lymphocytes",
+        "mucus",
+        "smooth muscle",
+        "normal mucosa",
+        "cancer stroma",
+        "adenocarcinoma",
+    ),
+    "TissueMNIST": (
+        "collecting duct",
+        "distal tubule",
+        "glomerular cells",
+        "interstitial cells",
+        "leukocytes",
+        "podocytes",
+        "proximal tubule",
+        "ascending limb",
+    ),
+}
+"""The classes, by the names that MedMNIST gives them (shortened)."""
+
+
+def data_recipes() -> list[Recipe]:
+    """In the order of the paper."""
+    return [
+        Recipe(
+            "partitions",
+            "figure",
+            "Partitions of CIFAR-10 among 10 clients",
+            "fig:partition",
+            _partition_cells,
+            unit="",
+            digits=0,
+            notes=[
+                "Samples and classes of a client, seed 0. The levels are those of the main table; the paper does not "
+                "say which its figure shows."
+            ],
+            measure=_measure_partitions,
+            draw=_draw_partitions,
+        ),
+        Recipe(
+            "medical",
+            "figure",
+            "Images of PathMNIST and TissueMNIST",
+            "fig:medmnist",
+            _medical_cells,
+            unit="",
+            digits=0,
+            notes=["The first test images of every class."],
+            measure=_measure_medical,
+            draw=_draw_medical,
+        ),
+    ]
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+SIZES = {
+    "smallest": "smallest",
+    "largest": "largest",
+    "fewest classes": "fewest_classes",
+    "most classes": "most_classes",
+}
+
+
+def _partition_cells() -> list[Cell]:
+    return [
+        Cell((kind, level, column), {"partition": kind.lower(), "level": level}, reads=CIFAR)
+        for kind, levels in LEVELS.items()
+        for level in levels
+        for column in SIZES
+    ]
+
+
+def _partitions(levels: Sequence[str], root: Path) -> tuple[NDArray[Any], dict[str, Partition]]:
+    """The labels, and who of ten clients has which of them at every level."""
+    runs = {
+        level: experiment(
+            CIFAR,
+            level,
+            METHODS["FedAvg"],
+            changes={"seed": SEED, "data.partition.clients": CLIENTS, "data.root": str(root)},
+        )
+        for level in levels
+    }
+    dataset = load_dataset(next(iter(runs.values())).data)
+    partitions = {level: [part.numpy() for part in partition_of(run, dataset)] for level, run in runs.items()}
+    return dataset.train.labels.numpy(), partitions
+
+
+def _measure_partitions(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
+    from fedsol.report.partition_figure import partition_summary
+
+    check_data([CIFAR], root)
+    labels, partitions = _partitions(list(dict.fromkeys(cell.key[1] for cell in cells)), root)
+    classes = SPECS[CIFAR].classes
+    found = {level: partition_summary(labels, partition, classes) for level, partition in partitions.items()}
+    return {cell.key: Ours(float(getattr(found[cell.key[1]], SIZES[cell.key[2]]))) for cell in cells}
+
+
+def _draw_partitions(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+    from fedsol.report.partition_figure import draw_partitions
+
+    labels, partitions = _partitions(list(dict.fromkeys(key[1] for key in ours)), folders.data)
+    rows = [
+        {f"{kind}, {level}": partitions[level] for level in levels if level in partitions}
+        for kind, levels in LEVELS.items()
+    ]
+    title = f"CIFAR-10 among {CLIENTS} clients, seed {SEED}"
+    return draw_partitions(labels, rows, folders.out / "partitions", SPECS[CIFAR].classes, title)
+
+
+# --- medical images --------------------------------------------------------------------------------------------------
+
+
+def _medical_cells() -> list[Cell]:
+    return [
+        Cell(("", name, column), {"dataset": DATASETS[name]}, reads=DATASETS[name])
+        for name in MEDICAL
+        for column in ("images", "classes")
+    ]
+
+
+def medical_file(dataset: str, root: Path) -> Path | None:
+    """The dataset's own file or, as it takes little for a picture, another one beside it that holds test images."""
+    if not missing_files(dataset, root):
+        return root / dataset / f"{dataset}.npz"
+    others = sorted((root / dataset).glob("*.npz"))
+    return next((path for path in others if {"test_images", "test_labels"} <= read_npz(path).keys()), None)
+
+
+def _missing(dataset: str, root: Path) -> list[str]:
+    return [] if medical_file(dataset, root) else missing_files(dataset, root)
+
+
+def _read(dataset: str, root: Path) -> tuple[Path, NDArray[np.uint8], NDArray[Any]]:
+    path = medical_file(dataset, root)
+    assert path is not None
+    arrays = read_npz(path)
+    return path, medmnist_images(arrays["test_images"], path), arrays["test_labels"].reshape(-1)
+
+
+def _measure_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
+    datasets = list(dict.fromkeys(cell.reads for cell in cells))
+    check_data(datasets, root, _missing)
+    found = {}
+    for dataset in datasets:
+        path, images, labels = _read(dataset, root)
+        whole = path.stem == dataset
+        differs = () if whole else (f"drawn from {path}, as {dataset}.npz is not there",)
+        values = {"images": len(images), "classes": len(np.unique(labels))}
+        for cell in cells:
+            if cell.reads == dataset:
+                found[cell.key] = Ours(float(values[cell.key[2]]), None, differs)
+    return found
+
+
+def _draw_medical(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+    from fedsol.report.samples_figure import ImageSet, draw_samples
+
+    sets = {
+        name: ImageSet(*_read(DATASETS[name], folders.data)[1:], classes)
+        for name, classes in MEDICAL.items()
+        if any(key[1] == name for key in ours)
+    }
+    return draw_samples(sets, folders.out / "medical")
