@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from rich.console import Console
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import FedsolError, InputError
 from fedsol.experiment import Experiment, apply_overrides, parse_override, read_toml
+from fedsol.federation import Federation
 from fedsol.personalization.loop import personalize
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.settings import PersonalSettings
+from fedsol.personalization.settings import PersonalSettings, check_held_out, check_settings
 from fedsol.progress import PlainProgress
 from fedsol.training import train
 
@@ -41,31 +43,39 @@ def run(experiment_file: Path, config: Any, grid: Grid) -> None:
         raise InputError(f"out: {str(out)!r} is not allowed in the run configuration: it must be an absolute path")
     changes = dict(parse_override(change) for change in str(config.get("set", "")).split(";") if change.strip())
     experiment = Experiment(**apply_overrides(read_toml(experiment_file), changes))
-    asked = _personal_settings(str(config.get("personalize", "")))
+    asked = _personal_settings(str(config.get("personalize", "")), experiment)
+
+    def engine(federation: Federation) -> GridEngine:
+        if asked:
+            check_settings(federation, PersonalSettings(**asked))
+        return GridEngine(federation, grid, out)
+
     label = experiment.algorithm["name"].rpartition(":")[2]
     run = train(
         experiment,
         [PlainProgress(Console(), label)],
         out,
         resume=bool(config.get("resume", False)),
-        engine=lambda federation: GridEngine(federation, grid, out),
+        engine=engine,
     )
     if asked:
-        _personalize(out, asked, grid)
+        _personalize(out, asked, engine)
     print(f"{len(run.rows)} rounds are done; everything is in {out}", flush=True)
 
 
-def _personal_settings(text: str) -> dict[str, Any]:
+def _personal_settings(text: str, experiment: Experiment) -> dict[str, Any]:
     """`METHOD;key=value;…` of the run configuration, checked before the first round; nothing stands for nothing."""
     if not text.strip():
         return {}
     method, *changes = text.split(";")
     settings = {"method": method.strip(), **dict(parse_override(change) for change in changes if change.strip())}
-    PersonalSettings(**settings)
+    if "after_round" in settings:
+        raise InputError("personalize: 'after_round' is not allowed: it is the number of rounds of the run")
+    check_held_out(experiment.data.partition.held_out, PersonalSettings(**settings))
     return settings
 
 
-def _personalize(out: Path, settings: dict[str, Any], grid: Grid) -> None:
+def _personalize(out: Path, settings: dict[str, Any], engine: Callable[[Federation], GridEngine]) -> None:
     """Every client's own model, made and tested on its node; what comes back is kept beside the run."""
     changes = {key: value for key, value in settings.items() if key != "method"}
     place = PersonalDirectory(out / "personal" / settings["method"])
@@ -75,6 +85,6 @@ def _personalize(out: Path, settings: dict[str, Any], grid: Grid) -> None:
         changes,
         place.path,
         resume=place.exists,
-        engine=lambda federation: GridEngine(federation, grid, out),
+        engine=engine,
     )
     place.finish(found.results, None)
