@@ -207,9 +207,13 @@ def pictured(entries: Sequence[Entry]) -> list[Accuracies]:
     for entry in entries:
         shown = epochs_of(entry.results)
         for epochs in shown if all_rows <= MOST_ROWS else shown[-1:]:
-            label = entry.label if entry.is_alone else f"{entry.label}, {epochs} epoch{'s' * (epochs != 1)}"
+            label = entry.label if entry.is_alone else f"{entry.label}, {_epochs(epochs)}"
             series.append(_series(label, entry.results, accuracies_after(entry.results, epochs)))
     return series
+
+
+def _epochs(number: int) -> str:
+    return f"{number} epoch{'s' * (number != 1)}"
 
 
 def _before(entry: Entry) -> dict[int, float | None]:
@@ -253,7 +257,7 @@ def loser_lines(entries: Sequence[Entry]) -> list[str]:
         lost = row.get("losers")
         if not lost:
             continue
-        what = f"{row['label']}, {row['epochs']} epochs"
+        what = f"{row['label']}, {_epochs(row['epochs'])}"
         if not lost["clients"]:
             lines.append(f"{what}: no client does better alone.")
             continue
