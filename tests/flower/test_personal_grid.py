@@ -1,6 +1,8 @@
 """Personal models on Flower's nodes: the same numbers as in this process, and nothing but numbers."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +28,18 @@ CHANGES = {"epochs": (1, 2), "test": "held-out"}
 def on_nodes(run, settings, grid=None, folder=None, **options):
     grid = grid or FakeGrid(settings, 4)
     return fedsol.personalize(run, engine=lambda federation: GridEngine(federation, grid, folder), **options)
+
+
+@pytest.mark.long
+def test_flowers_own_simulation_has_the_results_of_this_process(tmp_path):
+    pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
+    run = fedsol.train(experiment({"name": "fedavg"}, **HELD_OUT), out=tmp_path / "run")
+    command = [sys.executable, "-m", "fedsol.cli", "personalize", "run", "--epochs", "1,2", "--test", "held-out"]
+    done = subprocess.run(
+        [*command, "--set", "engine.kind=flower", "--out", "out"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert PersonalDirectory(tmp_path / "out").read_results() == fedsol.personalize(run, changes=CHANGES).results
 
 
 @pytest.mark.parametrize(("name", "method"), [("fedsol", None), ("perfedavg", None), ("fedbabu", "knn-per")])
