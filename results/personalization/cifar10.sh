@@ -6,7 +6,7 @@ set -eu
 work=${1:?"usage: cifar10.sh WORK DATA [NAME...]"} data=${2:?"usage: cifar10.sh WORK DATA [NAME...]"}
 shift 2
 kept=$(dirname "$0")/cifar10/seed-0
-all="fedavg knn-per fedsol fedsol-knn-per fedsol-column fedbabu perfedavg local-only"
+all="fedavg knn-per fedsol fedsol-knn-per fedsol-column fedbabu perfedavg local-only fedsol-babu"
 for name in ${@:-$all}; do
     run=$name method=""
     case $name in
@@ -16,6 +16,7 @@ for name in ${@:-$all}; do
         fedsol) settings="--set algorithm.rho=2.0" ;;
         fedsol-column) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive-column" ;;
         fedsol-knn-per) run=fedsol method="--method knn-per" settings="--set algorithm.rho=2.0" ;;
+        fedsol-babu) settings="--set algorithm.rho=2.0 --set client.trains=body --set algorithm.perturb=body" ;;
         *) echo "$name: is not one of $all" >&2 && exit 2 ;;
     esac
     if [ ! -f "$work/$run/DONE" ]; then

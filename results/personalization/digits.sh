@@ -28,10 +28,10 @@ for seed in 0 1 2; do
     one fedsol-column --set algorithm.name=fedsol --set algorithm.strength=adaptive-column
     from=$work/fedsol-seed-$seed && one fedsol-knn-per -- --method knn-per
     one fedsol-babu --set algorithm.name=fedsol --set client.trains=body --set algorithm.perturb=body
-    one held-out/fedavg --set algorithm.name=fedavg --set data.partition.held_out=0.3 -- --test held-out
+    one held-out/fedavg --set algorithm.name=fedavg --set data.partition.held_out=0.3 -- --test held-out --set validation=0.5
     from=$work/held-out/fedavg-seed-$seed
-    one held-out/knn-per -- --method knn-per --test held-out
+    one held-out/knn-per -- --method knn-per --test held-out --set validation=0.5
     from=$work/held-out/fedavg-seed-$seed
     one held-out/knn-per-chosen -- --method knn-per --test held-out --set mixing=chosen
-    one held-out/local-only --set algorithm.name=local-only --set data.partition.held_out=0.3 -- --test held-out
+    one held-out/local-only --set algorithm.name=local-only --set data.partition.held_out=0.3 -- --test held-out --set validation=0.5
 done

@@ -13,6 +13,7 @@ Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 PositiveShare = Annotated[float, Gt(0), Le(1)]
 Count = Annotated[int, Ge(1)]
+Number = Annotated[int, Ge(0)]
 
 
 def setting(default: Any, description: str) -> Any:

@@ -19,7 +19,7 @@ from fedsol.experiment import KEYS_WITHOUT_EFFECT, parse_override
 from fedsol.files import write_atomically
 from fedsol.personalization.client import PersonalResult
 from fedsol.personalization.comparison import Entry, as_rows, read_baselines, read_entries
-from fedsol.personalization.loop import Watch, personalize
+from fedsol.personalization.loop import Watch, no_model, personalize
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.settings import METHODS, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.statistics import accuracies_after, epochs_of
@@ -65,7 +65,7 @@ def personalize_runs(
 ) -> None:
     """Personalises each run (or reads results that are there already), then shows them side by side."""
     show_warnings()
-    if len(set(runs)) < len(runs):
+    if len({path.resolve() for path in runs}) < len(runs):
         raise InputError("RUN: one is given twice")
     for path in runs:
         if not RunDirectory(path).exists and not PersonalDirectory(path).exists:
@@ -77,9 +77,9 @@ def personalize_runs(
     if not resume and (taken := [place for place in waiting.values() if PersonalDirectory(place).exists]):
         raise InputError(f"{taken[0]}: holds results already; resume (--resume) or choose another directory (--out)")
     read_baselines(against)
+    read_entries([path for path in runs if path not in waiting])
     for path in waiting:
-        settings = PersonalSettings(**{"method": request.method_for(path), **request.changes})
-        check_held_out(RunDirectory(path).read_experiment().data.partition.held_out, settings)
+        _check_run(path, request)
     for path, place in waiting.items():
         _personalize(path, place, request, resume)
     entries = read_entries(list(places.values()), against)
@@ -136,6 +136,15 @@ def _short_name(path: Path, runs: Sequence[Path]) -> str:
     return "-".join(parts[1:])
 
 
+def _check_run(path: Path, request: Request) -> None:
+    """Refuses a run for which the request makes no sense, as far as its small files tell."""
+    folder = RunDirectory(path)
+    settings = PersonalSettings(**{"method": request.method_for(path), **request.changes})
+    check_held_out(folder.read_experiment().data.partition.held_out, settings)
+    if not folder.checkpoints.exist():
+        raise no_model(folder)
+
+
 def _personalize(path: Path, place: Path, request: Request, resume: bool) -> None:
     try:
         with _progress(console, path.name) as watch:
@@ -180,8 +189,8 @@ def _write_report(entries: Sequence[Entry], target: Path) -> None:
         raise InputError(f"{target}: cannot be used as a directory: {error.strerror}") from error
     write_atomically(target / "table.json", json.dumps(as_rows(entries), indent=2) + "\n")
     series = pictured(entries)
-    description = entries[0].description
-    title = f"{description['data']}: {description['clients']} clients"
+    titles = {f"{entry.description['data']}: {entry.description['clients']} clients" for entry in entries}
+    title = titles.pop() if len(titles) == 1 else None
     draw_distribution(series, target / "distribution.png", title)
     draw_sizes(series, target / "sizes.png", title)
 
@@ -198,9 +207,13 @@ def pictured(entries: Sequence[Entry]) -> list[Accuracies]:
     for entry in entries:
         shown = epochs_of(entry.results)
         for epochs in shown if all_rows <= MOST_ROWS else shown[-1:]:
-            label = entry.label if entry.is_alone else f"{entry.label}, {epochs} epoch{'s' * (epochs != 1)}"
+            label = entry.label if entry.is_alone else f"{entry.label}, {_epochs(epochs)}"
             series.append(_series(label, entry.results, accuracies_after(entry.results, epochs)))
     return series
+
+
+def _epochs(number: int) -> str:
+    return f"{number} epoch{'s' * (number != 1)}"
 
 
 def _before(entry: Entry) -> dict[int, float | None]:
@@ -244,7 +257,7 @@ def loser_lines(entries: Sequence[Entry]) -> list[str]:
         lost = row.get("losers")
         if not lost:
             continue
-        what = f"{row['label']}, {row['epochs']} epochs"
+        what = f"{row['label']}, {_epochs(row['epochs'])}"
         if not lost["clients"]:
             lines.append(f"{what}: no client does better alone.")
             continue

@@ -1,6 +1,8 @@
 """Personal models on Flower's nodes: the same numbers as in this process, and nothing but numbers."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -17,6 +19,7 @@ from fedsol.engines.flower import records, server
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
 from fedsol.personalization.results import PersonalDirectory
+from fedsol.personalization.settings import PersonalSettings
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 CHANGES = {"epochs": (1, 2), "test": "held-out"}
@@ -25,6 +28,18 @@ CHANGES = {"epochs": (1, 2), "test": "held-out"}
 def on_nodes(run, settings, grid=None, folder=None, **options):
     grid = grid or FakeGrid(4)
     return fedsol.personalize(run, engine=lambda federation: GridEngine(federation, grid, folder), **options)
+
+
+@pytest.mark.long
+def test_flowers_own_simulation_has_the_results_of_this_process(tmp_path):
+    pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
+    run = fedsol.train(experiment({"name": "fedavg"}, **HELD_OUT), out=tmp_path / "run")
+    command = [sys.executable, "-m", "fedsol.cli", "personalize", "run", "--epochs", "1,2", "--test", "held-out"]
+    done = subprocess.run(
+        [*command, "--set", "engine.kind=flower", "--out", "out"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert PersonalDirectory(tmp_path / "out").read_results() == fedsol.personalize(run, changes=CHANGES).results
 
 
 @pytest.mark.parametrize(("name", "method"), [("fedsol", None), ("perfedavg", None), ("fedbabu", "knn-per")])
@@ -80,14 +95,16 @@ def test_a_failure_on_a_simulated_node_stops_everything(monkeypatch):
 def test_an_answer_that_is_no_result_is_malformed(text):
     content = RecordDict({"config": ConfigRecord({} if text is None else {"personal": text})})
     with pytest.raises(records.MalformedError):
-        records.personal_from(content, 0)
+        records.personal_from(content, 0, PersonalSettings())
 
 
 def test_a_node_speaks_for_itself_only():
     settings = experiment({"name": "fedavg"})
     result = fedsol.personalize(fedsol.train(settings), changes={"epochs": (0,)}).results[1]
     with pytest.raises(records.MalformedError, match="speaks for client 1"):
-        records.personal_from(records.personal_answer(result), 0)
+        records.personal_from(records.personal_answer(result), 0, PersonalSettings(epochs=(0,)))
+    with pytest.raises(records.MalformedError, match=r"has results after \(0,\) epochs; asked were \(1, 5\)"):
+        records.personal_from(records.personal_answer(result), 1, PersonalSettings())
 
 
 def test_a_server_may_ask_for_personal_models_at_the_end(tmp_path):
@@ -101,7 +118,24 @@ def test_a_server_may_ask_for_personal_models_at_the_end(tmp_path):
     assert kept.read_results() == fedsol.personalize(fedsol.train(settings), "knn-per", changes).results
     assert (kept.path / "clients.csv").is_file()
     server.run(tmp_path / "experiment.toml", {**config, "resume": True}, grid)  # nothing is left to do
-    bad = {"out": str(tmp_path / "other"), "personalize": "finetun"}
-    with pytest.raises(InputError, match="method: 'finetun' is not allowed"):
-        server.run(tmp_path / "experiment.toml", bad, grid)
-    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("finetun", "method: 'finetun' is not allowed"),
+        ("finetune; test=held-out", "clients of this run held nothing out"),
+        ("knn-per; mixing=chosen", "clients of this run held nothing out to choose it on"),
+        ("finetune; after_round=3", "'after_round' is not allowed"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_before_the_first_round(tmp_path, text, part):
+    settings = experiment({"name": "fedavg"})
+    (tmp_path / "experiment.toml").write_text(settings.to_toml())
+    with pytest.raises(InputError, match=part):
+        server.run(
+            tmp_path / "experiment.toml",
+            {"out": str(tmp_path / "run"), "personalize": text},
+            FakeGrid(settings, 4, tmp_path / "states"),
+        )
+    assert not (tmp_path / "run").exists()

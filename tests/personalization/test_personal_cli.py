@@ -1,6 +1,7 @@
 """`fedsol personalize`: what it leaves behind, what it says, and what it refuses."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,24 @@ def test_bad_input_is_one_clear_message(folders, case):
     for part in parts:
         assert part in done.output
     assert not list(Path.cwd().iterdir()), "something was left behind"
+
+
+def test_everything_is_looked_at_before_the_first_client_trains(folders, tmp_path):
+    """A second argument that will not do must not cost the work on the first."""
+    without = tmp_path / "without"
+    shutil.copytree(folders / "alone", without)
+    shutil.rmtree(without / "checkpoints")
+    unfinished = tmp_path / "unfinished"
+    assert fedsol("personalize", folders / "alone", "--out", unfinished).exit_code == 0
+    (unfinished / "clients.jsonl").write_text("")
+    again = tmp_path / ".." / tmp_path.name / "without"
+    cases = {without: "has no global model yet", unfinished: "is not finished (0 of 4 clients)", again: "given twice"}
+    for second, part in cases.items():
+        first = without if second == again else folders / "fedavg"
+        done = fedsol("personalize", first, second, "--epochs", "1", "--out", "out")
+        assert done.exit_code == 2
+        assert part in done.output
+        assert not Path("out").exists()
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(folders):

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import math
+import re
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from test_contract import experiment
 
 import fedsol
 from fedsol import InputError
-from fedsol.data.batches import batches
+from fedsol.data.batches import batches, evaluation_batches
 from fedsol.federation import build_federation
 from fedsol.files import same_tensors
 from fedsol.models.build import ModelShape, build_model
@@ -87,6 +89,8 @@ def test_what_is_held_out_serves_for_the_choice_or_for_tests_never_for_both():
     federation = federation_of(**HELD_OUT)
     chosen = resolve_settings(federation, 1, "knn-per", {"test": "held-out", "mixing": "chosen"})
     fixed = resolve_settings(federation, 1, "knn-per", {"test": "held-out"})
+    halved = resolve_settings(federation, 1, "local-only", {"test": "held-out", "validation": 0.5})
+    assert chosen.tests == halved.tests != fixed.tests
     for client in range(federation.clients):
         held_out = set(federation.held_out_samples(client).tolist())
         both = own_sets(federation, client, chosen)
@@ -95,6 +99,7 @@ def test_what_is_held_out_serves_for_the_choice_or_for_tests_never_for_both():
         assert not test & validation
         assert test
         assert set(own_sets(federation, client, fixed).test.indices.tolist()) == held_out
+        assert set(own_sets(federation, client, halved).test.indices.tolist()) == test
 
 
 @pytest.mark.parametrize(
@@ -146,6 +151,28 @@ def test_local_only_begins_anew_and_decays_its_learning_rate_by_epoch():
     assert personalize_client(federation, other, 2, settings) == personalize_client(federation, weights, 2, settings)
 
 
+def test_local_only_is_the_same_from_a_run_of_any_method():
+    """Also from PerFedAvg's, whose fine-tuning takes other steps."""
+    options = {"model__name": "reference.naive:smooth", "model__options": {}}
+    changes = {"epochs": (2,), "test_size": 50}
+    found = []
+    for name in ("local-only", "fedavg", "perfedavg", "fedbabu", "fedsol"):
+        federation = federation_of(name, **options)
+        settings = resolve_settings(federation, 2, "local-only", changes)
+        found.append(fine_tuned(federation, federation.initial_weights(), 1, settings)[2])
+    assert all(same_tensors(one, found[0]) for one in found)
+
+
+@pytest.mark.parametrize("method", ["finetune", "knn-per", "local-only"])
+def test_weights_that_are_not_finite_are_no_model(method):
+    federation = federation_of()
+    settings = resolve_settings(federation, 2, method, {"epochs": (1,), "lr": 1e30})
+    with pytest.raises(
+        InputError, match=r"lr: 1e\+30 is too large: the weights of client 2 are not finite after 1 epoch;"
+    ):
+        personalize_client(federation, federation.initial_weights(), 2, settings)
+
+
 def test_each_number_of_epochs_is_what_it_would_be_alone():
     federation = federation_of()
     weights = federation.initial_weights()
@@ -175,6 +202,31 @@ def test_results_and_settings_survive_json():
     assert all(outcome.mixing is not None for outcome in result.after)
 
 
+GOOD = {"client": 1, "size": 3, "classes": 2, "test_size": 4, "before": None, "after": []}
+OUTCOME = {"epochs": 1, "correct": 2, "accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"size": -1}, "size: -1"),
+        ({"size": "3"}, "size: '3'"),
+        ({"client": 1.5}, "client: 1.5"),
+        ({"before": 1.01}, "before: 1.01"),
+        ({"before": float("nan")}, "before: nan"),
+        ({"after": [{**OUTCOME, "accuracy": "high"}]}, "after.0.accuracy: 'high'"),
+        ({"after": [{"epochs": 1}]}, "after.0.correct: is missing; after.0.accuracy: is missing"),
+        ({"after": None}, "after: None"),
+        ({"weights": [1.0]}, "weights: unknown key"),
+    ],
+)
+def test_what_is_no_result_is_refused(change, part):
+    """Nodes send results, and people edit files."""
+    assert PersonalResult.from_values({**GOOD, "after": [OUTCOME]}).after == (personal.Outcome(1, 2, 0.5),)
+    with pytest.raises(ValueError, match=re.escape(part)):
+        PersonalResult.from_values({**GOOD, **change})
+
+
 def test_a_memory_holds_no_more_than_its_capacity(monkeypatch):
     federation = federation_of()
     sizes = []
@@ -198,6 +250,40 @@ def test_with_no_weight_on_neighbours_it_is_fine_tuning():
     assert [outcome.correct for outcome in mixed.after] == [outcome.correct for outcome in plain.after]
 
 
+def test_neighbours_are_sought_among_features_of_the_fine_tuned_model():
+    """A brute-force kNN-Per around a model of torch's own, from the images to the count of right answers."""
+    federation = federation_of(model__name="reference.naive:smooth", model__options={})
+    dataset, weights, client = federation.dataset, federation.initial_weights(), 1
+    settings = resolve_settings(federation, 1, "knn-per", {"epochs": (2,), "test_size": 60})
+    (outcome,) = personalize_client(federation, weights, client, settings).after
+    model = build_model("reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
+    model.load_state_dict(fine_tuned(federation, weights, client, settings)[2])
+    seen = []
+    model.head.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+
+    def outputs(split, indices):
+        (batch,) = evaluation_batches(split, dataset, 10_000, torch.device("cpu"), indices)
+        with torch.no_grad():
+            logits = model.eval()(batch.inputs)
+        return seen.pop().double(), logits.double()
+
+    samples, tests = federation.training_samples(client), matched_indices(federation, client, 60)
+    stored, labels = outputs(dataset.train, samples)[0], dataset.train.labels[samples].tolist()
+    right = 0
+    for query, logits, truth in zip(*outputs(dataset.test, tests), dataset.test.labels[tests].tolist(), strict=True):
+        nearest = sorted((float(((query - one) ** 2).sum()), at) for at, one in enumerate(stored))[:5]
+        votes = [math.exp(-square / len(query)) for square, _ in nearest]
+        model_says = torch.softmax(logits, 0).tolist()
+        mixed = [
+            sum(vote for vote, (_, at) in zip(votes, nearest, strict=True) if labels[at] == label) / sum(votes) / 2
+            + model_says[label] / 2
+            for label in range(10)
+        ]
+        right += mixed.index(max(mixed)) == truth
+    assert outcome.correct == right
+    assert 0 < right < len(tests)
+
+
 def test_the_method_and_its_settings_come_from_the_algorithm():
     table = {"name": "knn-per", "k": 3, "capacity": 7, "mixing": 0.25, "scale": 2.0}
     federation = build_federation(experiment(table))
@@ -217,6 +303,8 @@ def test_the_method_and_its_settings_come_from_the_algorithm():
         (None, {"test": "held-out"}, "test: 'held-out' is not allowed: clients of this run held nothing out"),
         ("knn-per", {"mixing": "chosen"}, "mixing: 'chosen' is not allowed"),
         ("knn-per", {"mixing": 1.5}, "mixing"),
+        (None, {"validation": 1.0}, "validation: 1.0 is not allowed"),
+        ("knn-per", {"mixing": "chosen", "validation": 0.0, "test": "held-out"}, "test: 'held-out' is not allowed"),
         ("knn-per", {"k": 0}, "k: 0 is not allowed"),
         ("nothing", {}, "method: 'nothing' is not allowed"),
         (None, {"epochs": (-1,)}, "epochs.0: -1 is not allowed"),
@@ -230,7 +318,13 @@ def test_bad_settings_are_named(method, changes, part):
     assert part in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "1,x", "-1", "1,,2"])
+def test_something_must_be_left_to_choose_on():
+    changes = {"mixing": "chosen", "validation": 0.0, "test": "held-out"}
+    with pytest.raises(InputError, match="validation: 0 is not allowed with mixing = 'chosen'"):
+        resolve_settings(federation_of(**HELD_OUT), 1, "knn-per", changes)
+
+
+@pytest.mark.parametrize("text", ["", "1,x", "-1", "1.5", "1,,2"])
 def test_bad_lists_of_epochs(text):
     with pytest.raises(InputError, match="--epochs"):
         parse_epochs(text)

@@ -113,10 +113,39 @@ def test_results_are_not_mixed_with_others(run_folder, tmp_path):
         fedsol.personalize(run_folder, changes={"epochs": (2,)}, out=out, resume=True)
     other = tmp_path / "other"
     fedsol.train(experiment({"name": "fedavg"}, data__partition__held_out=0.2, client__lr=0.01), out=other)
-    with pytest.raises(InputError, match="was begun with other values of settings, weights_sha256"):
+    with pytest.raises(InputError, match="was begun with other values of client, settings, weights_sha256"):
         fedsol.personalize(other, changes={"epochs": (1,)}, out=out, resume=True)
     with pytest.raises(InputError, match="resume: needs the directory"):
         fedsol.personalize(run_folder, resume=True)
+
+
+def test_results_of_other_local_training_are_others(tmp_path):
+    """The weights of a Local-only run are the initial ones, so they do not tell."""
+    for batch_size in (50, 20):
+        settings = experiment({"name": "local-only", "epochs": 1}, client__batch_size=batch_size)
+        fedsol.train(settings, out=tmp_path / str(batch_size))
+    fedsol.personalize(tmp_path / "50", out=tmp_path / "out")
+    with pytest.raises(InputError, match="was begun with other values of client"):
+        fedsol.personalize(tmp_path / "20", out=tmp_path / "out", resume=True)
+
+
+def test_what_an_earlier_version_began_is_finished(run_folder, whole, tmp_path):
+    """It wrote fewer keys, and fewer settings."""
+    changes = {"epochs": (1, 2)}
+    fedsol.personalize(run_folder, changes=changes, out=tmp_path)
+    path = tmp_path / "personal.json"
+    description = json.loads(path.read_text())
+    del description["client"], description["model"], description["settings"]["validation"]
+    path.write_text(json.dumps(description))
+    found = fedsol.personalize(run_folder, changes=changes, out=tmp_path, resume=True, engine=no_engine)
+    assert found.results == whole.results
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"settings": {"epochs": 1}}'])
+def test_a_damaged_description_is_named(run_folder, tmp_path, text):
+    (tmp_path / "personal.json").write_text(text)
+    with pytest.raises(InputError, match=r"personal\.json: is not the description of a personalisation"):
+        fedsol.personalize(run_folder, out=tmp_path, resume=True)
 
 
 def test_a_damaged_line_is_named(run_folder, tmp_path):
@@ -225,6 +254,18 @@ def test_local_only_among_the_results_is_what_the_others_are_compared_with(compa
     assert [(row["epochs"], "losers" in row) for row in rows] == [(1, True), (1, True), (2, False)]
     assert read_entries(paths[:1])[0].alone is None
     assert read_entries(paths[:1], [compared / "alone"])[0].alone == expected
+
+
+def test_who_loses_is_said_only_of_the_same_tests(run_folder, tmp_path):
+    """A client that chooses on half of what it held out is tested on the other half: so must Local-only be."""
+    held_out = {"test": "held-out", "epochs": (1,)}
+    fedsol.personalize(run_folder, "knn-per", {**held_out, "mixing": "chosen"}, out=tmp_path / "chosen")
+    fedsol.personalize(run_folder, "local-only", held_out, out=tmp_path / "all")
+    fedsol.personalize(run_folder, "local-only", {**held_out, "validation": 0.5}, out=tmp_path / "half")
+    assert read_entries([tmp_path / "chosen", tmp_path / "all"])[0].alone is None
+    chosen, half = read_entries([tmp_path / "chosen", tmp_path / "half"])
+    assert chosen.alone == {one.client: one.after[0].accuracy for one in half.results}
+    assert [one.test_size for one in chosen.results] == [one.test_size for one in half.results]
 
 
 def test_what_cannot_be_compared_is_refused(compared, tmp_path):

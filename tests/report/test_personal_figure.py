@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedsol.errors import InputError
-from fedsol.report.personal_figure import Accuracies, _running_median, draw_distribution, draw_sizes
+from fedsol.report.personal_figure import Accuracies, _running_median, _wrapped, draw_distribution, draw_sizes
 
 
 def some(count: int) -> list[Accuracies]:
@@ -15,8 +15,11 @@ def some(count: int) -> list[Accuracies]:
     ]
 
 
+SAME_SIZE = [Accuracies("a", [0.5, 0.7], [75, 75]), Accuracies("b", [0.5, 0.7], [75, 75])]
+
+
 @pytest.mark.parametrize("draw", [draw_distribution, draw_sizes])
-@pytest.mark.parametrize("series", [some(1), some(12), [Accuracies("one client", [1.0], [1])]])
+@pytest.mark.parametrize("series", [some(1), some(12), [Accuracies("one client", [1.0], [1])], SAME_SIZE])
 def test_equal_results_give_equal_files(draw, series, tmp_path) -> None:
     first = draw(series, tmp_path / "a.png", "title").read_bytes()
     assert draw(series, tmp_path / "b.png", "title").read_bytes() == first
@@ -29,6 +32,12 @@ def test_nothing_to_draw_is_an_error(draw, series, tmp_path) -> None:
     with pytest.raises(InputError, match="no accuracies"):
         draw(series, tmp_path / "a.png")
     assert not list(tmp_path.iterdir())
+
+
+def test_labels_fit_over_their_panels() -> None:
+    assert _wrapped("fedavg + finetune, 1 epoch") == "fedavg + finetune, 1 epoch"
+    assert _wrapped("fedsol (body) + finetune, 5 epochs") == "fedsol (body) + finetune,\n5 epochs"
+    assert all(len(line) <= 31 for line in _wrapped("x" * 40 + ", 5 epochs").split("\n"))
 
 
 def test_the_running_median_by_hand() -> None:

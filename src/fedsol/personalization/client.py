@@ -1,33 +1,44 @@
 """personalize_client(): one client's own model from the global one, and how well it does; plain numbers come out."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
+from fedsol.algorithms.base import Algorithm
 from fedsol.client import ClientData, LocalTraining, on_device, train_client
 from fedsol.data.batches import evaluation_batches
+from fedsol.errors import InputError
 from fedsol.evaluation import evaluate
 from fedsol.federation import Federation
+from fedsol.fields import Number, Share
 from fedsol.messages import Job
 from fedsol.personalization.neighbours import Answers, Memory, choose_mixing
 from fedsol.personalization.own_sets import OwnSets, Samples, own_sets
 from fedsol.personalization.settings import PersonalSettings
 from fedsol.randomness import generator_for
+from fedsol.validation import input_error
 from fedsol.weights import Weights, clone
+
+KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A personal model after some epochs."""
 
-    epochs: int
-    correct: int
-    accuracy: float | None
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN_KEYS_ONLY
+
+    epochs: Number
+    correct: Number
+    accuracy: Share | None
     """None if the client has nothing to test on."""
-    mixing: float | None = None
+    mixing: Share | None = None
     """Weight of the neighbours' answer, where they were asked."""
 
 
@@ -35,13 +46,15 @@ class Outcome:
 class PersonalResult:
     """What came of one client. Nothing of its data but counts."""
 
-    client: int
-    size: int
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN_KEYS_ONLY
+
+    client: Number
+    size: Number
     """Samples it trains on."""
-    classes: int
+    classes: Number
     """Classes among them."""
-    test_size: int
-    before: float | None
+    test_size: Number
+    before: Share | None
     """Accuracy of the model it began with, on its own test set."""
     after: tuple[Outcome, ...]
 
@@ -51,8 +64,17 @@ class PersonalResult:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "PersonalResult":
-        """The result that was written down."""
-        return cls(**{**values, "after": tuple(Outcome(**outcome) for outcome in values["after"])})
+        """The result that was written down or sent; raises `ValueError` if it is none."""
+        try:
+            return _checker().validate_json(json.dumps(values), strict=True)
+        except ValidationError as error:
+            raise ValueError(str(input_error(error, "", {})).replace("\n", "; ")) from error
+
+
+@cache
+def _checker() -> "TypeAdapter[PersonalResult]":
+    """What checks results that come from elsewhere; making it takes longer than using it."""
+    return TypeAdapter(PersonalResult)
 
 
 def personalize_client(
@@ -76,7 +98,7 @@ def personalize_client(
 
 
 def fine_tuned(federation: Federation, weights: Weights, client: int, settings: PersonalSettings) -> dict[int, Weights]:
-    """The client's weights after each asked number of epochs of the algorithm's fine-tuning."""
+    """The client's weights after each asked number of epochs of the algorithm's fine-tuning; alone, of plain steps."""
     assert settings.lr is not None
     experiment, asked = federation.experiment, set(settings.epochs)
     found = {0: weights} if 0 in asked else {}
@@ -84,8 +106,14 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
         return found
 
     def keep(epoch: int, current: Weights) -> None:
-        if epoch in asked:
-            found[epoch] = on_device(clone(current), torch.device("cpu"))
+        if epoch not in asked:
+            return
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in current.values()):
+            raise InputError(
+                f"lr: {settings.lr:g} is too large: the weights of client {client} are not finite after {epoch} "
+                f"epoch{'s' * (epoch != 1)}; give a smaller one (--set lr=…)"
+            )
+        found[epoch] = on_device(clone(current), torch.device("cpu"))
 
     training = LocalTraining(
         experiment.client.model_copy(update={"epochs": max(asked), "trains": "all"}),
@@ -96,7 +124,8 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
     )
     data = ClientData(federation.dataset, federation.training_samples(client))
     job = Job(client, settings.after_round + 1, weights)
-    train_client(job, federation.algorithm.fine_tuning(), federation.model, data, training, keep)
+    rule = Algorithm() if settings.method == "local-only" else federation.algorithm.fine_tuning()
+    train_client(job, rule, federation.model, data, training, keep)
     return found
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from fedsol.errors import InputError
 from fedsol.personalization.client import PersonalResult
 from fedsol.personalization.results import PersonalDirectory
+from fedsol.personalization.settings import PersonalSettings
 from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
 
 SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")
-SAME_TESTS = ("test", "test_size")
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Entry:
     @property
     def federation(self) -> tuple[Any, ...]:
         """Equal for results of the same clients on the same tests."""
-        settings = self.description["settings"]
-        return (*(self.description[key] for key in SAME_CLIENTS), *(settings[key] for key in SAME_TESTS))
+        settings = PersonalSettings(**self.description["settings"])
+        return (*(self.description[key] for key in SAME_CLIENTS), *settings.tests)
 
 
 def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[Entry]:
@@ -74,7 +74,10 @@ def _read(path: Path) -> Entry:
         raise InputError(f"{path}: there are no results of a personalisation here (no personal.json)")
     description, results = directory.read_description(), directory.read_results()
     if len(results) != description["clients"]:
-        raise InputError(f"{path}: is not finished ({len(results)} of {description['clients']} clients); use --resume")
+        raise InputError(
+            f"{path}: is not finished ({len(results)} of {description['clients']} clients); finish it with "
+            f"fedsol personalize RUN --out {path} --resume"
+        )
     return Entry("", directory, description, results)
 
 

@@ -90,10 +90,15 @@ def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, 
     folder.check_same_run(federation)
     checkpoint = folder.checkpoints.newest()
     if checkpoint is None:
-        raise InputError(f"{folder.path}: has no global model yet (no checkpoint that is whole)")
+        raise no_model(folder)
     if checkpoint.round != federation.experiment.rounds:
         log.warning("%s: only %d of %s rounds are done", run, checkpoint.round, federation.experiment.rounds)
     return federation, checkpoint.server.weights, checkpoint.round
+
+
+def no_model(folder: RunDirectory) -> InputError:
+    """The error for a run whose global model is not there."""
+    return InputError(f"{folder.path}: has no global model yet (no checkpoint that is whole)")
 
 
 def _all_clients(

@@ -34,15 +34,13 @@ class OwnSets:
 
 
 def own_sets(federation: Federation, client: int, settings: PersonalSettings) -> OwnSets:
-    """As `settings.test` says. What was held out is divided if it must serve for tests and for a choice."""
+    """As `settings.test` says. What was held out is divided by `validation_share` between tests and a choice."""
     held_out = federation.held_out_samples(client)
     train, seed = federation.dataset.train, federation.experiment.seed
     if settings.test == "matched":
         matched = matched_indices(federation, client, settings.test_size)
         return OwnSets(Samples(federation.dataset.test, matched), Samples(train, held_out))
-    chooses = settings.method == "knn-per" and settings.mixing == "chosen"
-    share = 0.5 if chooses else 0.0
-    tested, chosen_on = hold_out(held_out, share, generator_for(seed, "validation", client))
+    tested, chosen_on = hold_out(held_out, settings.validation_share, generator_for(seed, "validation", client))
     return OwnSets(Samples(train, tested), Samples(train, chosen_on))
 
 

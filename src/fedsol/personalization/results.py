@@ -32,6 +32,8 @@ def describe(federation: Federation, weights: Weights, settings: PersonalSetting
         "data_sha256": data_hash(federation.dataset),
         "partition_sha256": partition_hash([indices.numpy() for indices in federation.partition]),
         "held_out": experiment.data.partition.held_out,
+        "model": experiment.model.model_dump(mode="json"),
+        "client": experiment.client.model_dump(mode="json"),
         "clients": federation.clients,
         "seed": experiment.seed,
         "weights_sha256": sha256(tensors_to_bytes(weights)),
@@ -58,7 +60,8 @@ class PersonalDirectory:
         """Starts, or goes on with the same."""
         if self.exists:
             began_with = self.read_description()
-            if different := sorted(key for key in description if began_with.get(key) != description[key]):
+            known = description.keys() & began_with.keys()  # earlier versions wrote fewer
+            if different := sorted(key for key in known if began_with[key] != description[key]):
                 raise InputError(f"{self.path}: was begun with other values of {', '.join(different)}")
             results = self.read_results()
             with disk_errors_named(self.path):
@@ -69,12 +72,14 @@ class PersonalDirectory:
             write_atomically(self.path / DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
     def read_description(self) -> dict[str, Any]:
-        """What was asked."""
+        """What was asked; settings that were not written down have their defaults."""
         path = self.path / DESCRIPTION
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read: {error}") from error
+            description = dict(json.loads(path.read_text(encoding="utf-8")))
+            settings = PersonalSettings(**description["settings"])
+        except (OSError, ValueError, KeyError, TypeError, InputError) as error:
+            raise InputError(f"{path}: is not the description of a personalisation: {error}") from error
+        return {**description, "settings": settings.model_dump(mode="json")}
 
     def read_results(self) -> list[PersonalResult]:
         """The finished clients, by id. A torn last line (the process was killed) is left out."""
@@ -88,7 +93,7 @@ class PersonalDirectory:
                 break
             try:
                 yield PersonalResult.from_values(json.loads(line))
-            except (ValueError, TypeError, KeyError) as error:
+            except ValueError as error:
                 raise InputError(f"{path}: line {number} is not the result of a client ({error})") from error
 
     def append(self, result: PersonalResult) -> None:

@@ -38,15 +38,21 @@ class PersonalSettings(Table):
         Field(description="test images drawn like the client's labels, or what the client held out itself"),
     ] = "matched"
     test_size: Annotated[int, Field(ge=1, description="matched: images of a test set, if there are enough")] = 1000
-    k: Annotated[int, Field(ge=1, description="knn-per: neighbours that are asked")] = 5
-    capacity: Annotated[int, Field(ge=1, description="knn-per: samples that a client remembers")] = 500
+    validation: Annotated[
+        float | None,
+        Field(
+            ge=0, lt=1, description="held-out: share that is not tested on (default: 0.5 if mixing is chosen, else 0)"
+        ),
+    ] = None
+    k: Annotated[int, Field(ge=1, description="knn-per: neighbours that are asked")] = KNNPer.k
+    capacity: Annotated[int, Field(ge=1, description="knn-per: samples that a client remembers")] = KNNPer.capacity
     scale: Annotated[
         float, Field(gt=0, description="knn-per: a neighbour at distance d counts exp(-d^2 / (features x scale))")
-    ] = 1.0
+    ] = KNNPer.scale
     mixing: Annotated[
         Annotated[float, Field(ge=0, le=1)] | Literal["chosen"],
         Field(description="knn-per: weight of the neighbours' answer, or chosen per client on what it held out"),
-    ] = 0.5
+    ] = KNNPer.mixing
     after_round: Annotated[int, Field(ge=0, description="rounds that the global model has seen")] = 0
 
     def __init__(self, **values: Any) -> None:
@@ -54,6 +60,21 @@ class PersonalSettings(Table):
             super().__init__(**values)
         except ValidationError as error:
             raise input_error(error, "", {"": type(self).model_fields}) from error
+
+    @property
+    def chooses(self) -> bool:
+        """Whether clients choose something on what they held out."""
+        return self.method == "knn-per" and self.mixing == "chosen"
+
+    @property
+    def validation_share(self) -> float:
+        """Share of what a client held out that is not for its tests."""
+        return self.validation if self.validation is not None else 0.5 * self.chooses
+
+    @property
+    def tests(self) -> tuple[str, float]:
+        """Equal for settings that test a client on the same samples."""
+        return self.test, self.test_size if self.test == "matched" else self.validation_share
 
 
 def resolve_settings(
@@ -87,7 +108,9 @@ def check_held_out(held_out: float, settings: PersonalSettings) -> None:
             "test: 'held-out' is not allowed: clients of this run held nothing out; run it with "
             "--set data.partition.held_out=0.2, or use 'matched'"
         )
-    if settings.method == "knn-per" and settings.mixing == "chosen" and not held_out:
+    if settings.chooses and settings.test == "held-out" and not settings.validation_share:
+        raise InputError("validation: 0 is not allowed with mixing = 'chosen': nothing would be left to choose it on")
+    if settings.chooses and not held_out:
         raise InputError(
             "mixing: 'chosen' is not allowed: clients of this run held nothing out to choose it on; run it with "
             "--set data.partition.held_out=0.2, or give a number between 0 and 1"

@@ -1,6 +1,7 @@
 """Personal models over clients: how their accuracies are distributed, and how they go with the clients' sizes."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,20 +9,21 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from fedsol.errors import InputError
 from fedsol.report.style import (
-    FAINT,
+    GREY,
     INK,
     LINE_COLORS,
-    MARKERS,
     fedsol_style,
-    legend_below,
     light_grid,
     new_figure,
     save_figure,
 )
+
+PANEL_LETTERS = 31
+"""Letters in a line over a panel."""
 
 
 @dataclass(frozen=True)
@@ -87,36 +89,61 @@ def _draw_row(axes: Axes, row: int, one: Accuracies) -> None:
 
 
 def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None = None) -> Path:
-    """Accuracy of every client against the number of samples it trains on, with the running median of each method."""
+    """A panel per method: accuracy of each client against its samples, the running median, and faintly the others'."""
     _check(series)
+    columns = min(len(series), 2 if len(series) <= 4 else 3)
+    rows = -(-len(series) // columns)
+    medians = [_median_by_size(one) for one in series]
     with fedsol_style():
-        figure = new_figure(7.2, 4.0 + 0.17 * len(series))
-        axes = figure.add_subplot()
-        handles = []
-        for index, one in enumerate(series):
-            color, marker = LINE_COLORS[index % len(LINE_COLORS)], MARKERS[index % len(MARKERS)]
-            sizes, values = np.asarray(one.sizes), np.asarray(one.accuracies, dtype=np.float64)
-            axes.scatter(sizes, values, s=16, color=color, marker=marker, alpha=0.45, linewidth=0, zorder=2)
-            order = np.argsort(sizes, kind="stable")
-            middle = _running_median(values[order])
-            (line,) = axes.plot(sizes[order], middle, color=color, marker=marker, markevery=(0.1 * (index % 5), 0.25))
-            handles.append(line)
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-        for set_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-            set_formatter(ScalarFormatter())
-        axes.tick_params(axis="x", which="minor", labelsize=8.5, length=0)
-        axes.set(
-            xlabel="samples that the client trains on (a point per client; lines are running medians)",
-            ylabel="accuracy on its own test set",
+        figure = new_figure(7.2, 1.2 + (2.2 if columns < 3 else 1.75) * rows)
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        panels = list(grid.flat)
+        for index, (axes, one) in enumerate(zip(panels, series, strict=False)):
+            color = LINE_COLORS[index % len(LINE_COLORS)]
+            for other in medians[:index] + medians[index + 1 :]:
+                axes.plot(*other, color=GREY, alpha=0.4, linewidth=0.9, zorder=1)
+            axes.scatter(one.sizes, one.accuracies, s=13, color=color, alpha=0.6, linewidth=0, zorder=3)
+            axes.plot(*medians[index], color=color, zorder=4)
+            axes.set_title(_wrapped(one.label), fontsize=8.5, fontweight="normal", pad=4)
+            light_grid(axes)
+        for axes in panels[len(series) :]:
+            axes.set_axis_off()
+        for axes in panels[max(0, len(series) - columns) : len(series)]:
+            axes.tick_params(labelbottom=True)
+        _scale_sizes(panels[0], [size for one in series for size in one.sizes])
+        panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+        others = "; grey: those of the other panels" if len(series) > 1 else ""
+        figure.supxlabel(
+            f"samples that the client trains on\n(a point per client; line: running median{others})", fontsize=9.5
         )
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
-        light_grid(axes)
-        axes.spines["bottom"].set_color(FAINT)
-        legend_below(axes, handles, [one.label for one in series], ncols=2)
+        figure.supylabel("accuracy on its own test set", fontsize=9.5)
         if title:
-            axes.set_title(title)
+            figure.suptitle(title, x=0.01, ha="left")
         return save_figure(figure, path)
+
+
+def _wrapped(label: str) -> str:
+    """A label in lines that fit over a panel; the epochs go to the next line first."""
+    head, comma, tail = label.rpartition(", ")
+    parts = [label] if len(label) <= PANEL_LETTERS or not comma else [f"{head},", tail]
+    return "\n".join(line for part in parts for line in textwrap.wrap(part, PANEL_LETTERS))
+
+
+def _scale_sizes(axes: Axes, sizes: Sequence[int]) -> None:
+    """The axis of sizes that all panels share: logarithmic, unless clients are so alike that it would lack numbers."""
+    if max(sizes) < 10 * min(sizes):
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _position: f"{size:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _median_by_size(one: Accuracies) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
+    """Sizes in their order, and the running median of the accuracies."""
+    order = np.argsort(one.sizes, kind="stable")
+    return np.asarray(one.sizes)[order], _running_median(np.asarray(one.accuracies, dtype=np.float64)[order])
 
 
 def _running_median(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":

@@ -123,7 +123,7 @@ class GridEngine(Engine):
             try:
                 if reply.has_error():
                     raise records.MalformedError(f"failed: {reply.error.reason}")
-                yield records.personal_from(reply.content, client)
+                yield records.personal_from(reply.content, client, settings)
             except records.MalformedError as error:
                 self._missing(client, str(error))
                 log.warning("the personal model of client %d is left out: it %s", client, error)

@@ -151,14 +151,16 @@ def personal_answer(result: PersonalResult) -> RecordDict:
     return RecordDict({CONFIG: ConfigRecord({PERSONAL: json.dumps(result.as_values())})})
 
 
-def personal_from(content: RecordDict, client: int) -> PersonalResult:
-    """The result of a client; raises `MalformedError` for anything else."""
+def personal_from(content: RecordDict, client: int, settings: PersonalSettings) -> PersonalResult:
+    """The result of a client that was asked with these settings; raises `MalformedError` for anything else."""
     try:
         result = PersonalResult.from_values(json.loads(setting(content, PERSONAL)))
-    except (InputError, KeyError, TypeError, ValueError) as error:
+    except (InputError, KeyError, ValueError) as error:
         raise MalformedError(f"has no result that can be read ({error})") from error
     if result.client != client:
         raise MalformedError(f"speaks for client {result.client}")
+    if (epochs := tuple(outcome.epochs for outcome in result.after)) != settings.epochs:
+        raise MalformedError(f"has results after {epochs} epochs; asked were {settings.epochs}")
     return result
 
 

@@ -1,6 +1,7 @@
 """The ServerApp of a deployment: the round loop, with the nodes of the federation as its engine."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from rich.console import Console
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import FedsolError, InputError
 from fedsol.experiment import Experiment, apply_overrides, parse_override, read_toml
+from fedsol.federation import Federation
 from fedsol.personalization.loop import personalize
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.settings import PersonalSettings
+from fedsol.personalization.settings import PersonalSettings, check_held_out, check_settings
 from fedsol.progress import PlainProgress
 from fedsol.training import train
 
@@ -50,31 +52,39 @@ def run(experiment_file: Path, config: Any, grid: Grid) -> None:
     if any(key.partition(".")[0] == "privacy" for key in changes):
         raise InputError("--set: privacy cannot be changed here; nodes go by the app: write a new one")
     experiment = Experiment(**apply_overrides(read_toml(experiment_file), changes))
-    asked = _personal_settings(str(config.get("personalize", "")))
+    asked = _personal_settings(str(config.get("personalize", "")), experiment)
+
+    def engine(federation: Federation) -> GridEngine:
+        if asked:
+            check_settings(federation, PersonalSettings(**asked))
+        return GridEngine(federation, grid, out)
+
     label = experiment.algorithm["name"].rpartition(":")[2]
     run = train(
         experiment,
         [PlainProgress(Console(), label)],
         out,
         resume=bool(config.get("resume", False)),
-        engine=lambda federation: GridEngine(federation, grid, out),
+        engine=engine,
     )
     if asked:
-        _personalize(out, asked, grid)
+        _personalize(out, asked, engine)
     print(f"{len(run.rows)} rounds are done; everything is in {out}", flush=True)
 
 
-def _personal_settings(text: str) -> dict[str, Any]:
+def _personal_settings(text: str, experiment: Experiment) -> dict[str, Any]:
     """`METHOD;key=value;…` of the run configuration, checked before the first round; nothing stands for nothing."""
     if not text.strip():
         return {}
     method, *changes = text.split(";")
     settings = {"method": method.strip(), **dict(parse_override(change) for change in changes if change.strip())}
-    PersonalSettings(**settings)
+    if "after_round" in settings:
+        raise InputError("personalize: 'after_round' is not allowed: it is the number of rounds of the run")
+    check_held_out(experiment.data.partition.held_out, PersonalSettings(**settings))
     return settings
 
 
-def _personalize(out: Path, settings: dict[str, Any], grid: Grid) -> None:
+def _personalize(out: Path, settings: dict[str, Any], engine: Callable[[Federation], GridEngine]) -> None:
     """Every client's own model, made and tested on its node; what comes back is kept beside the run."""
     changes = {key: value for key, value in settings.items() if key != "method"}
     place = PersonalDirectory(out / "personal" / settings["method"])
@@ -84,6 +94,6 @@ def _personalize(out: Path, settings: dict[str, Any], grid: Grid) -> None:
         changes,
         place.path,
         resume=place.exists,
-        engine=lambda federation: GridEngine(federation, grid, out),
+        engine=engine,
     )
     place.finish(found.results, None)
