@@ -136,6 +136,6 @@ def test_a_question_that_makes_no_sense_is_refused_before_the_first_round(tmp_pa
         server.run(
             tmp_path / "experiment.toml",
             {"out": str(tmp_path / "run"), "personalize": text},
-            FakeGrid(settings, 4, tmp_path / "states"),
+            FakeGrid(4, tmp_path / "states"),
         )
     assert not (tmp_path / "run").exists()
