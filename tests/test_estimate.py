@@ -36,7 +36,7 @@ def missing(tmp_path) -> Experiment:
     return Experiment(data={"name": "cifar10", "root": str(tmp_path)}, model={"name": "mlp"})
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [case for case in CASES if case.name != "local-only"], ids=lambda case: case.id)
 @pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
 def test_bytes_are_exactly_those_of_a_run(case, model):
     settings = experiment(case.table, model__name=model, model__options={})
@@ -48,14 +48,28 @@ def test_bytes_are_exactly_those_of_a_run(case, model):
     assert {(row["bytes_down"], row["bytes_up"]) for row in run.rows} == {(counted.round_down, counted.round_up)}
 
 
+@pytest.mark.parametrize("testers", [None, 2])
+def test_bytes_of_tests_on_what_clients_held_out(testers):
+    changes = {"rounds": 3, "data__partition__held_out": 0.2, "server__evaluate_clients": testers}
+    settings = experiment({"name": "scaffold"}, server__evaluate_every=2, **changes)
+    plan = plan_of(settings)
+    counted = prediction.count_bytes(plan, bytes_per_client(calibration.bench_for(plan)))
+    assert sum(row["bytes_down"] for row in fedsol.train(settings).rows) == counted.total_down
+
+
+def test_a_method_without_rounds_is_refused():
+    with pytest.raises(InputError, match="it has no rounds, and nothing travels"):
+        plan_of(experiment({"name": "local-only"}))
+
+
 def test_bytes_by_hand():
     """An mlp of 64 inputs, two hidden layers of 16 and 10 classes, in float32."""
     federation = build_federation(experiment({"name": "fedavg"}))
     model = 4 * (64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10)
-    assert bytes_per_client(federation) == (model, model, 0)
+    assert bytes_per_client(federation) == (model, model, 0, model)
     scaffold = make_algorithm({"name": "scaffold"})
-    assert bytes_per_client(federation, scaffold) == (2 * model, model + 8, model)
-    assert bytes_per_client(federation, make_algorithm({"name": "moon"})) == (model, model, model)
+    assert bytes_per_client(federation, scaffold) == (2 * model, model + 8, model, model)
+    assert bytes_per_client(federation, make_algorithm({"name": "moon"})) == (model, model, model, model)
 
 
 def test_those_who_drop_out_send_nothing():

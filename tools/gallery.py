@@ -23,7 +23,7 @@ PAGE = Path("docs/gallery.md")
 COLOURS = 160
 """Pictures are stored with a palette: half the size, and no difference to see."""
 
-SHORT = "--set rounds=25 --seeds 0,1"
+SHORT = "--set rounds=20 --seeds 0,1"
 ROUNDS = "--set rounds=40"
 THREE = "runs/gallery/fedavg runs/gallery/fedasam runs/gallery/fedsol"
 TWO = "runs/gallery/fedavg runs/gallery/fedsol"
@@ -124,7 +124,7 @@ ENTRIES = (
         "Cost of a local step",
         "FLOPs, time and peak memory of every method on the paper's CNN with CIFAR-10's shapes (no data is needed). "
         "“Two whole passes” is how the paper counts: FedSOL's head perturbation shares one pass here.",
-        ("analyze cifar10 --what cost --repetitions 8 --out runs/gallery/cost",),
+        ("analyze cifar10 --what cost --repetitions 5 --out runs/gallery/cost",),
         ("cost/cost",),
     ),
     Entry(
@@ -137,13 +137,13 @@ ENTRIES = (
     Entry(
         "Sweep: sampling ratio",
         "The share of clients that take part in a round.",
-        swept("sweep-fraction", f"{METHODS} --grid server.fraction=0.05,0.2,0.5"),
+        swept("sweep-fraction", f"{METHODS} --grid server.fraction=0.05,0.2,0.4"),
         ("sweep-fraction/sweep",),
     ),
     Entry(
         "Sweep: local epochs",
         "Passes over a client's data in a round.",
-        swept("sweep-epochs", f"{METHODS} --grid client.epochs=1,5,10"),
+        swept("sweep-epochs", f"{METHODS} --grid client.epochs=1,3,6"),
         ("sweep-epochs/sweep",),
     ),
     Entry(
@@ -162,7 +162,7 @@ ENTRIES = (
         "Sweep over two numbers",
         "A heat map of mean accuracies.",
         (
-            "sweep --grid algorithm.rho=0.5,1,2 --grid algorithm.tau=1,3,10 --set rounds=25 --seeds 0 "
+            "sweep --grid algorithm.rho=0.5,1,2 --grid algorithm.tau=1,3,10 --set rounds=15 --seeds 0 "
             "--out runs/gallery/sweep-two",
         ),
         ("sweep-two/sweep",),
@@ -171,7 +171,7 @@ ENTRIES = (
         "Search",
         "Optuna chooses the settings to try (`fedsol[search]`); the star is the best.",
         (
-            "sweep --grid algorithm.rho=0.1..4 --grid client.lr=log:0.003..0.1 --search 8 --set rounds=15 --seeds 0 "
+            "sweep --grid algorithm.rho=0.1..4 --grid client.lr=log:0.003..0.1 --search 6 --set rounds=15 --seeds 0 "
             "--out runs/gallery/search",
         ),
         ("search/sweep",),

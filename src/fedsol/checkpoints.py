@@ -102,6 +102,10 @@ class Checkpoints:
                 log.warning("%s; this checkpoint is not used", error)
         return None
 
+    def oldest_round(self) -> int:
+        """The earliest round that the run may go back to; 0 if there is no checkpoint yet."""
+        return min((int(folder.name.removeprefix("round-")) for folder in self._by_age()), default=0)
+
     def exist(self) -> bool:
         """Whether there is any, whole or not."""
         return bool(self._by_age())

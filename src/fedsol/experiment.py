@@ -31,6 +31,7 @@ KEYS_WITHOUT_EFFECT = {
     "data.root",
     "data.download",
     "data.cache",
+    "data.private.test",
     "server.checkpoint_every",
 }
 """Keys that may differ between the two halves of a resumed run: no result depends on them."""
@@ -247,6 +248,7 @@ class Experiment(Table):
             "server.weighting": (self.server.weighting, "uniform"),
             "server.aggregation": (self.server.aggregation, "mean"),
             "server.optimizer": (self.server.optimizer, "average"),
+            "faults.late": (self.faults.late, 0.0),
         }
         for key, (value, needed) in needs.items():
             if value != needed:

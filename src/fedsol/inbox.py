@@ -12,7 +12,7 @@ from fedsol.faults import Fault, corrupt
 from fedsol.federation import Federation
 from fedsol.messages import Missing, ServerState, State, Update
 from fedsol.randomness import generator_for
-from fedsol.receipts import receipt_for
+from fedsol.receipts import receipt
 from fedsol.weights import add, pick, size_in_bytes
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ class Counts:
     late: int = 0
     corrupted: int = 0
     missing: int = 0
+    unreached: int = 0
     restarted: int = 0
     bytes_up: int = 0
 
@@ -76,6 +77,7 @@ class Inbox:
             self._reject(missing.client, missing.reason)
         else:
             self.counts.missing += 1
+            self.counts.unreached += not missing.reached
             log.warning("round %d: no update of client %d: %s", self.round, missing.client, missing.reason)
 
     def take_late(self, update: Update) -> None:
@@ -118,7 +120,7 @@ def expected_answers(
     task = federation.task_for(server.weights)
     view = federation.algorithm.begin(task, federation.algorithm.broadcast(server), state)
     new_state, payload = federation.algorithm.finish(task, dict(task.anchor), 1, view)
-    return payload, receipt_for(new_state, 0) if keeps_states else new_state
+    return payload, receipt(0) if keeps_states and new_state else new_state
 
 
 def late_by_client(updates: Sequence[Update]) -> list[Update]:

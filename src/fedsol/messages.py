@@ -52,6 +52,8 @@ class Missing:
     reason: str
     malformed: bool = False
     """Whether an answer came that is no update, rather than none."""
+    reached: bool = True
+    """Whether the job was sent at all."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,15 @@ def percent(accuracy: float | None) -> str:
     return "–" if accuracy is None else f"{100 * accuracy:.2f} %"
 
 
+def test_text(row: Row) -> str:
+    """What a round's tests gave: on the global test set, or else on what clients held out."""
+    if row["test_accuracy"] is not None:
+        return f"accuracy {percent(row['test_accuracy'])}  loss {row['test_loss']:.3f}"
+    if row["held_out_accuracy"] is not None:
+        return f"held-out accuracy {percent(row['held_out_accuracy'])}, worst {percent(row['held_out_worst'])}"
+    return ""
+
+
 class LiveProgress(Callback):
     """A bar of rounds with the newest accuracy and loss, and the clients of the round under way."""
 
@@ -49,9 +58,8 @@ class LiveProgress(Callback):
 
     def round_finished(self, result: RoundResult) -> None:
         self._bar.advance(self._task)
-        if result.evaluation is not None:
-            text = f"accuracy {percent(result.evaluation.accuracy)}  loss {result.evaluation.loss:.3f}"
-            self._bar.update(self._task, accuracy=text)
+        if tested := test_text(result.row):
+            self._bar.update(self._task, accuracy=tested)
 
     def finished(self, run: Run) -> None:
         self._bar.update(self._task, clients="")
@@ -81,13 +89,11 @@ class PlainProgress(Callback):
         row = result.row
         if self._lines is not None and result.round * self._lines % self._rounds >= self._lines:
             return
-        tested = ""
-        if result.evaluation is not None:
-            tested = f"  accuracy {percent(row['test_accuracy'])}  loss {row['test_loss']:.3f}"
+        tested = test_text(row)
         trained = "" if row["train_loss"] is None else f"  train loss {row['train_loss']:.3f}"
         left = (self._rounds - result.round) * row["seconds"]
         self._line(
-            f"{self._label}: round {result.round}/{self._rounds}{tested}{trained}"
+            f"{self._label}: round {result.round}/{self._rounds}{tested and '  '}{tested}{trained}"
             f"  {row['seconds']:.2f} s, about {_duration(left)} left"
         )
 

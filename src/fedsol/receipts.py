@@ -7,11 +7,11 @@ from fedsol.messages import State
 KEPT = "kept-since-round"
 
 
-def receipt_for(state: State, round_number: int) -> State:
-    """Stands for the state that a client had after a round (0: the initial one); nothing stands for no state."""
-    return {KEPT: torch.tensor(round_number)} if state else {}
+def receipt(round_number: int) -> State:
+    """Stands for the state that a client had after a round (0: the initial one)."""
+    return {KEPT: torch.tensor(round_number)}
 
 
-def round_of(receipt: State) -> int | None:
-    """The round that a receipt is of; None if there is no state to keep."""
-    return int(receipt[KEPT]) if KEPT in receipt else None
+def round_of(state: State) -> int | None:
+    """The round that a receipt is of; None if this is none."""
+    return int(state[KEPT]) if KEPT in state else None

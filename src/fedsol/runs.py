@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Self
 from fedsol.checkpoints import Checkpoints
 from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
-from fedsol.errors import InputError
-from fedsol.experiment import Experiment, differing_keys
+from fedsol.errors import InputError, RunError
+from fedsol.experiment import PRIVATE, Experiment, differing_keys
 from fedsol.federation import Federation
 from fedsol.files import disk_errors_named, sha256, write_atomically
 from fedsol.weights import Weights
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 HASHED_INPUTS = 1000
+RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -166,13 +168,18 @@ class RunDirectory:
             raise InputError(
                 f"{self.path}: the run began with other data than {federation.experiment.data.name} is now"
             )
+        if federation.experiment.data.name == PRIVATE:
+            return  # who has what is known to the nodes alone
         began_with = load_manifest(self.path / "partition.json").sha256
         if began_with != partition_hash([indices.numpy() for indices in federation.partition]):
             raise InputError(f"{self.path}: the run began with another partition of the data (sha256 {began_with})")
 
     def read_id(self) -> str:
         """What tells this run from every other, of the same experiment too."""
-        return str(self._read_environment().get("id", ""))
+        identity = self._read_environment().get("id")
+        if not isinstance(identity, str) or not RUN_ID.fullmatch(identity):
+            raise RunError(f"{self.path / 'environment.json'}: has no id of the run")
+        return identity
 
     def read_experiment(self) -> Experiment:
         """The resolved experiment of the run."""
@@ -225,7 +232,7 @@ def data_hash(dataset: Dataset) -> str:
     """SHA-256 of all labels and of up to a thousand inputs of each split, evenly spread: enough to tell data apart."""
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.test):
-        step = -(-len(split) // HASHED_INPUTS)
+        step = max(1, -(-len(split) // HASHED_INPUTS))
         digest.update(f"{tuple(split.inputs.shape)} {split.inputs.dtype}".encode())
         digest.update(split.labels.numpy().tobytes())
         digest.update(split.inputs[::step].contiguous().numpy().tobytes())

@@ -24,7 +24,6 @@ from fedsol.inbox import Inbox, expected_answers, late_by_client
 from fedsol.interrupts import Interrupts
 from fedsol.messages import Job, Missing, ServerState, Update
 from fedsol.randomness import one_torch_thread
-from fedsol.receipts import receipt_for
 from fedsol.runs import Row, Run, RunDirectory, rows_hash
 from fedsol.sampling import sample_clients, sample_testers
 from fedsol.weights import pick, size_in_bytes
@@ -110,7 +109,7 @@ class _Loop:
         initial_state = federation.initial_state()
         self.expected = expected_answers(federation, self.server, initial_state, engine.keeps_states)
         if engine.keeps_states:
-            initial_state = receipt_for(initial_state, 0)
+            initial_state = dict(self.expected[1])
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.late: list[Update] = []
         self.rows: list[Row] = []
@@ -185,6 +184,7 @@ class _Loop:
             accepted = inbox.accepted()
             after = self._aggregate(before, accepted)
             evaluation, held_out = self._evaluate(after, round_number)
+            bytes_down += len(held_out) * size_in_bytes(after.weights)
         seconds = time.perf_counter() - start
         row = make_row(clients, inbox, accepted, bytes_down, evaluation, held_out, seconds)
         if self.directory:
@@ -223,7 +223,8 @@ class _Loop:
             else:
                 inbox.take(answer)
                 self._tell("client_finished", answer)
-        return inbox, len(clients) * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
+        asked = len(clients) - inbox.counts.unreached
+        return inbox, asked * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
 
     def _aggregate(self, before: ServerState, updates: Sequence[Update]) -> ServerState:
         settings = self.federation.experiment.server

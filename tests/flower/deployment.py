@@ -24,6 +24,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def listens(port: int) -> bool:
+    """Whether somebody answers at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Deployment:
     """Everything below one folder; every process it starts ends with it."""
 
@@ -81,11 +87,7 @@ class Deployment:
             "link", BIN / "flower-superlink", *certificates, "--enable-supernode-auth", "--host", "127.0.0.1",
             "--port", self.port, "--database", "federation.db",
         )  # fmt: skip
-        self.wait_for(lambda: self._listens(), "the SuperLink to listen")
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        self.wait_for(lambda: listens(self.port), "the SuperLink to listen")
 
     def make_key(self, name: str) -> None:
         """A key pair of a node."""
@@ -128,7 +130,7 @@ class Deployment:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def wait_for(self, condition, what: str, seconds: float = 240) -> None:
+    def wait_for(self, condition, what: str, seconds: float = 900) -> None:
         """Waits for something to be true; a deployment that never gets there fails loudly."""
         end = time.monotonic() + seconds
         while not condition():

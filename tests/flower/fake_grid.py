@@ -9,14 +9,15 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedsol.engines.flower.client import make_client_app
-from fedsol.experiment import Experiment
 
 
 class FakeGrid:
     """Answers every message at once, by the node that it is for."""
 
-    def __init__(self, experiment: Experiment, clients: int, states: Path | None = None) -> None:
-        self.apps: dict[int, ClientApp] = {1000 + 7 * client: make_client_app(experiment) for client in range(clients)}
+    def __init__(self, clients: int, states: Path | None = None) -> None:
+        self.apps: dict[int, ClientApp] = {
+            1000 + 7 * client: make_client_app(simulated=states is None) for client in range(clients)
+        }
         self.configs = {
             node: {"partition-id": client, **({"state-dir": str(states)} if states else {})}
             for client, node in enumerate(self.apps)
@@ -42,7 +43,7 @@ class FakeGrid:
             names.append(name)
             content, size = over_the_wire(message.content)
             training = message.metadata.message_type == "train"
-            self.bytes_down += size * training
+            self.bytes_down += size * (message.metadata.message_type != "query.identity")
             message.metadata.__dict__["_message_id"] = name
             received = Message(content, node, message.metadata.message_type)
             received.metadata.__dict__["_message_id"] = name

@@ -31,7 +31,12 @@ def test_an_app_has_what_flower_needs(tmp_path):
     assert done.exit_code == 0, done.output
     project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     assert project["project"]["name"] == "my-app"
-    assert project["tool"]["flwr"]["app"]["config"] == {"out": str(tmp_path / "run"), "resume": False, "set": ""}
+    assert project["tool"]["flwr"]["app"]["config"] == {
+        "out": str(tmp_path / "run"),
+        "resume": False,
+        "set": "",
+        "personalize": "",
+    }
     written = Experiment.load(tmp_path / "app" / "fedsol_app" / "experiment.toml")
     assert written.rounds == 3
     assert written.data.partition.clients == 20
@@ -95,7 +100,7 @@ def test_in_a_deployment_no_state_travels(tmp_path):
 
     settings = experiment({"name": "scaffold"}, model__options={"hidden": 2000}, rounds=2)
     federation = build_federation(settings)
-    grid = FakeGrid(settings, federation.clients, tmp_path / "states")
+    grid = FakeGrid(federation.clients, tmp_path / "states")
     out = tmp_path / "run"
     run = fedsol.train(settings, out=out, engine=lambda federation: GridEngine(federation, grid, out))
     clients = sum(row["clients"] for row in run.rows)

@@ -1,14 +1,17 @@
 """A real deployment on loopback: TLS, node authentication, processes that are killed, nodes that do not belong."""
 
+import fcntl
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from deployment import Deployment
+from deployment import BIN, Deployment
 from test_training import rows_without_seconds
 
 import fedsol
@@ -55,14 +58,16 @@ def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
 def test_a_killed_node_costs_its_update_and_a_killed_link_the_round_under_way(federation):
     settings = {**THREE, "rounds": 4, "algorithm.name": "scaffold", "engine.timeout": 60, "engine.patience": 120}
     run = federation.write_app("killed", settings)
-    federation.start("run", Path(shutil.which("fedsol") or "fedsol"), "flower", "run", "killed", "link")
-    federation.wait_for(lambda: federation.rows(run) == 1, "the first round")
-    trained = log_count(federation, "node1")
-    federation.wait_for(lambda: log_count(federation, "node1") > trained, "node1 to train in round 2")
+    before = log_count(federation, "node1")
+    federation.start("run", BIN / "fedsol", "flower", "run", "killed", "link")
+    federation.wait_for(lambda: log_count(federation, "node1") == before + 2, "node1 to train in round 2")
     federation.kill("node1")
     federation.start_node("node1", config(federation, 1))
     federation.wait_for(lambda: federation.rows(run) == 3, "the third round")
-    federation.kill("link")
+    link = federation.processes["link"]
+    link.kill()  # it alone: its ServerApp notices by itself
+    link.wait()
+    federation.wait_for(lambda: not running(run), "the ServerApp to end with its SuperLink")
     federation.kill("run")
     federation.start_link()
     federation.run_app("killed", "--resume")
@@ -72,6 +77,42 @@ def test_a_killed_node_costs_its_update_and_a_killed_link_the_round_under_way(fe
     assert [row["rejected"] for row in rows] == [0] * 4
     assert [row["restarted"] for row in rows] == [0] * 4
     assert json.loads((run / "summary.json").read_text())["rounds"] == 4
+
+
+def running(run):
+    """Whether a process holds the lock of a run."""
+    with (run / "run.lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+@pytest.mark.long
+def test_a_killed_server_app_is_resumed_to_the_same_end(federation):
+    settings = {**THREE, "rounds": 3, "algorithm.name": "scaffold", "seed": 1}
+    run = federation.write_app("server-killed", settings)
+    federation.start("run", BIN / "fedsol", "flower", "run", "server-killed", "link")
+    federation.wait_for(lambda: federation.rows(run) == 1, "the first round")
+    os.kill(int((run / "run.lock").read_text()), signal.SIGKILL)
+    failed = federation.processes["run"]
+    federation.wait_for(lambda: failed.poll() is not None, "the command to end with its ServerApp")
+    assert failed.returncode == 1
+    federation.run_app("server-killed", "--resume")
+    local = fedsol.train(fedsol.Experiment(engine={"kind": "local"}).override(settings))
+    assert same_tensors(fedsol.Run.load(run).weights, local.weights)
+
+
+@pytest.mark.long
+def test_what_the_server_refuses_is_told_and_is_no_success(federation):
+    run = federation.write_app("twice", {**THREE, "rounds": 1, "algorithm.name": "fedavg"})
+    run.mkdir()
+    (run / "metrics.jsonl").write_text("something\n")
+    done = federation.call(BIN / "fedsol", "flower", "run", "twice", "link", check=False)
+    assert done.returncode == 1
+    assert "holds parts of a run" in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 def log_count(deployment, node):

@@ -1,8 +1,14 @@
 """Jobs and updates as Flower messages: every method the same bit for bit, and nodes that fail cost only themselves."""
 
+import io
 import math
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +17,7 @@ pytest.importorskip("flwr", reason="Flower is an optional dependency: pip instal
 from fake_grid import FakeGrid, over_the_wire
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 from test_contract import CASES, experiment
-from test_training import assert_same_run
+from test_training import StopAfter, assert_same_run
 
 import fedsol
 from fedsol.engines.flower import records
@@ -21,12 +27,13 @@ from fedsol.errors import InputError, RunError
 from fedsol.evaluation import Tally
 from fedsol.federation import build_federation
 from fedsol.messages import Job, Update
+from fedsol.receipts import receipt
 from fedsol.weights import norm, subtract
 
 
 def simulated(settings, change=None):
     """A run on a simulated federation of nodes."""
-    grid = FakeGrid(settings, clients_of(settings))
+    grid = FakeGrid(clients_of(settings))
     if change:
         change(grid)
     return fedsol.train(settings, engine=lambda federation: GridEngine(federation, grid, None)), grid
@@ -34,7 +41,7 @@ def simulated(settings, change=None):
 
 def deployed(settings, folder, grid=None, resume=False, callbacks=()):
     """A run on nodes that keep their own states."""
-    grid = grid or FakeGrid(settings, clients_of(settings), folder / "states")
+    grid = grid or FakeGrid(clients_of(settings), folder / "states")
     out = folder / "run"
     run = fedsol.train(settings, callbacks, out, resume, engine=lambda federation: GridEngine(federation, grid, out))
     return run, grid
@@ -82,7 +89,7 @@ class StopBefore(fedsol.Callback):
 def test_a_round_that_is_repeated_uses_the_states_of_the_round_before(tmp_path):
     """Nodes have kept states of a round that the server never finished; they are not what it asks for."""
     settings = experiment({"name": "scaffold"}, rounds=4)
-    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
     with pytest.raises(KeyboardInterrupt):
         deployed(settings, tmp_path, grid, callbacks=[StopBefore(3)])
     run, _ = deployed(settings, tmp_path, grid, resume=True)
@@ -91,7 +98,7 @@ def test_a_round_that_is_repeated_uses_the_states_of_the_round_before(tmp_path):
 
 def test_a_node_that_lost_its_state_starts_over_and_is_counted(tmp_path):
     settings = experiment({"name": "scaffold"}, rounds=4, server__fraction=1.0)
-    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
 
     class Lose(fedsol.Callback):
         def round_finished(self, result):
@@ -107,9 +114,123 @@ def test_a_node_that_lost_its_state_starts_over_and_is_counted(tmp_path):
     assert run.rows[-1]["test_loss"] != fedsol.train(settings).rows[-1]["test_loss"]
 
 
+def test_resume_is_exact_however_seldom_checkpoints_are(tmp_path):
+    """The server goes back several rounds; nodes still have the states of that time (a copy is resumed)."""
+    settings = experiment({"name": "scaffold"}, rounds=9, server__fraction=0.5, server__checkpoint_every=4)
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
+
+    class Copy(fedsol.Callback):
+        def round_finished(self, result):
+            if result.round == 7:
+                shutil.copytree(tmp_path / "run", tmp_path / "killed" / "run")
+
+    whole, _ = deployed(settings, tmp_path, grid, callbacks=[Copy()])
+    again, _ = deployed(settings, tmp_path / "killed", grid, resume=True)
+    assert_same_run(again, whole)
+    assert all(row["restarted"] == 0 for row in again.rows)
+
+
+def test_a_node_that_comes_back_under_another_id_is_found(tmp_path):
+    settings = experiment({"name": "fedavg"}, rounds=4, server__fraction=1.0, engine__patience=0.0)
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
+    old, new = next(iter(grid.apps)), 999_999
+
+    class Restart(fedsol.Callback):
+        def round_finished(self, result):
+            if result.round == 1:  # the new one is there while the old one still counts as connected
+                grid.apps[new], grid.configs[new] = grid.apps[old], grid.configs[old]
+            if result.round == 2:
+                grid.offline.add(old)
+
+    run, _ = deployed(settings, tmp_path, grid, callbacks=[Restart()])
+    assert [row["dropped"] for row in run.rows] == [0, 0, 0, 0]
+
+
+def test_a_round_whose_nodes_are_all_gone_stops_the_run_and_tests_do_not_wait(tmp_path):
+    changes = {"engine__patience": 0.0, "engine__timeout": 0.01, "data__partition__held_out": 0.2, "rounds": 3}
+    settings = experiment({"name": "fedavg"}, server__fraction=1.0, **changes)
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
+    grid.offline.add(list(grid.apps)[1])
+
+    class Leave(fedsol.Callback):
+        def round_finished(self, result):
+            if result.round == 2:
+                grid.offline |= set(grid.apps)
+
+    with pytest.raises(RunError, match="round 3: none of its clients' nodes is connected"):
+        deployed(settings, tmp_path, grid, callbacks=[Leave()])
+    grid.offline.clear()
+    run, _ = deployed(settings, tmp_path, grid, resume=True)
+    assert [row["held_out_clients"] for row in run.rows] == [3, 3, 4]
+    assert run.rows[0]["bytes_down"] == run.rows[2]["bytes_down"] * 6 // 8  # three were trained and three tested
+
+
+def test_private_data_goes_through_a_run_directory_and_resumes(tmp_path):
+    """Nodes with data of their own; the server has none, and no test set."""
+    settings = fedsol.Experiment().override(
+        {
+            "rounds": 3,
+            "data.name": "private",
+            "data.private.shape": [1, 8, 8],
+            "data.private.classes": 3,
+            "data.partition.clients": 2,
+            "data.partition.held_out": 0.25,
+            "model.name": "mlp",
+            "algorithm.name": "scaffold",
+        }
+    )
+    grid = FakeGrid(2, tmp_path / "states")
+    for client, node in enumerate(grid.apps):
+        path = tmp_path / f"{client}.npz"
+        images = np.random.default_rng(client).integers(0, 255, (40, 8, 8)).astype(np.uint8)
+        np.savez(path, x_train=images, y_train=np.arange(40) % 3)
+        grid.configs[node]["data"] = str(path)
+    with pytest.raises(KeyboardInterrupt):
+        deployed(settings, tmp_path, grid, callbacks=[StopAfter(2)])
+    run, _ = deployed(settings, tmp_path, grid, resume=True)
+    assert [(row["clients"], row["examples"], row["held_out_clients"]) for row in run.rows] == [(2, 60, 2)] * 3
+    assert run.final_accuracy is None
+    del grid.configs[next(iter(grid.apps))]["data"]
+    more = settings.override({"rounds": 4, "server.min_updates": 1})
+    run, _ = deployed(more, tmp_path / "more", grid)
+    assert [row["dropped"] for row in run.rows] == [1] * 4
+
+
+def test_what_goes_wrong_on_a_node_stays_on_the_node(tmp_path, caplog):
+    settings = experiment({"name": "scaffold"}, rounds=1, server__fraction=1.0)
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
+    (tmp_path / "file").touch()
+    grid.configs[list(grid.apps)[1]]["state-dir"] = str(tmp_path / "file" / "secret-place")
+    run, _ = deployed(settings, tmp_path, grid)
+    assert run.rows[0]["dropped"] == 1
+    said = [record.getMessage() for record in caplog.records if record.name == "fedsol.inbox"]
+    assert said == ["round 1: no update of client 1: the node could not do this; its own log says why"]
+
+
+@pytest.mark.parametrize("run", ["../../outside", "/absolute", "", "x" * 32])
+def test_a_server_cannot_choose_where_a_node_writes(run, tmp_path):
+    settings = experiment({"name": "scaffold"})
+    grid = FakeGrid(clients_of(settings))
+    federation = build_federation(settings)
+    job = Job(0, 1, federation.initial_weights(), federation.algorithm.init_server(federation.initial_weights()))
+    config = {"experiment": settings.to_toml(), "run": run, "oldest": 0}
+    content = records.job_records(replace(job, state=receipt(0)), records.to_arrays(job.weights), config)
+    grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
+    ((_, reply),) = grid._replies.items()
+    assert "is no id of a run" in reply.error.reason
+
+
+def test_nothing_is_told_to_anyone():
+    check = "import fedsol.engines.flower.simulation as s; from flwr.supercore import telemetry as t"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FLWR")}
+    command = [sys.executable, "-c", f"{check}; assert t.FLWR_TELEMETRY_ENABLED == '0'"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_two_runs_of_one_experiment_do_not_share_states(tmp_path):
     settings = experiment({"name": "scaffold"}, rounds=2)
-    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
     first, _ = deployed(settings, tmp_path / "a", grid)
     second, _ = deployed(settings, tmp_path / "b", grid)
     assert_same_run(first, second)
@@ -144,23 +265,34 @@ REJECTED = {
     "a state nobody asked for": lambda content: RecordDict(
         {**content, "state": records.to_arrays({"x": torch.zeros(1)})}
     ),
-    "bytes that are no array": lambda content: RecordDict(
-        {**content, records.WEIGHTS: damaged(content.array_records[records.WEIGHTS])}
-    ),
+    "bytes that are no array": lambda content: with_bytes(content, b"\x80\x04nonsense"),
+    "no bytes": lambda content: with_bytes(content, b""),
+    "an archive": lambda content: with_bytes(content, b"PK\x03\x04" + bytes(100)),
+    "a header that claims more than there is": lambda content: with_bytes(content, header((10**13,))),
+    "examples that are no number": lambda content: metrics_of(content, examples=math.nan),
+    "endless examples": lambda content: metrics_of(content, examples=math.inf),
+    "endless steps": lambda content: metrics_of(content, steps=math.inf),
+    "more examples than there can be": lambda content: metrics_of(content, examples=2**62),
 }
 
 
-def damaged(record: ArrayRecord) -> ArrayRecord:
-    arrays = dict(record)
+def with_bytes(content: RecordDict, data: bytes) -> RecordDict:
+    arrays = dict(content.array_records[records.WEIGHTS])
     name = next(iter(arrays))
-    arrays[name] = replace(arrays[name], data=b"\x80\x04nonsense")
-    return ArrayRecord(arrays)
+    arrays[name] = replace(arrays[name], data=data)
+    return RecordDict({**content, records.WEIGHTS: ArrayRecord(arrays)})
+
+
+def header(shape):
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize("what", REJECTED)
 def test_a_node_that_answers_nonsense_is_rejected_and_the_round_goes_on(what, tmp_path, caplog):
     settings = experiment({"name": "fedsol"}, server__fraction=1.0)
-    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
     bad = list(grid.apps)[1]
     grid.changed = lambda node, message, content: REJECTED[what](content) if node == bad else content
     run, _ = deployed(settings, tmp_path, grid)
@@ -172,7 +304,7 @@ def test_a_node_that_answers_nonsense_is_rejected_and_the_round_goes_on(what, tm
 
 def test_nodes_that_fail_or_do_not_answer_cost_only_their_own_updates(tmp_path, caplog):
     settings = experiment({"name": "fedsol"}, server__fraction=1.0, engine__timeout=0.01, engine__patience=0.0)
-    grid = FakeGrid(settings, clients_of(settings), tmp_path / "states")
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
     nodes = list(grid.apps)
     grid.offline.add(nodes[0])
 
@@ -200,21 +332,21 @@ def test_a_client_that_fails_in_a_simulation_stops_the_run(tmp_path):
 def test_nodes_with_wrong_or_doubled_ids_are_left_out(tmp_path, caplog):
     settings = experiment({"name": "fedavg"}, server__fraction=1.0, engine__patience=0.0)
     clients = clients_of(settings)
-    grid = FakeGrid(settings, clients, tmp_path / "states")
+    grid = FakeGrid(clients, tmp_path / "states")
     nodes = list(grid.apps)
     grid.configs[nodes[1]]["partition-id"] = 0
     grid.configs[nodes[2]]["partition-id"] = clients
     run, _ = deployed(settings, tmp_path, grid)
     assert [row["clients"] for row in run.rows] == [clients - 2] * 2
-    assert f"node {nodes[1]} is left out: node {nodes[0]} is client 0 already" in caplog.text
+    assert f"node {nodes[1]} says it is client 0, as another node did that is used first" in caplog.text
     assert f"node {nodes[2]} is left out: its partition-id must be 0 to {clients - 1}" in caplog.text
 
 
 def test_a_node_refuses_to_play_another_client():
     settings = experiment({"name": "fedavg"})
-    grid = FakeGrid(settings, clients_of(settings))
+    grid = FakeGrid(clients_of(settings))
     job = Job(client=2, round=1, weights=build_federation(settings).initial_weights())
-    content = records.job_records(job, {"experiment": settings.to_toml(), "simulated": True})
+    content = records.job_records(job, records.to_arrays(job.weights), {"experiment": settings.to_toml()})
     grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
     ((_, reply),) = grid._replies.items()
     assert "this node's partition-id is 0" in reply.error.reason
@@ -224,7 +356,7 @@ def test_jobs_and_updates_survive_the_way():
     tensors = {"b": torch.arange(6.0).reshape(2, 3).t(), "a": torch.tensor(3), "c": torch.tensor(0.5).double()}
     job = Job(3, 7, tensors, {"k": torch.ones(1)}, {"s": torch.zeros(2)}, 0.5)
     update = Update(3, tensors, 10, 4, {"s": torch.zeros(2)}, {"p": torch.ones(())}, {"train_loss": 0.25})
-    found = records.job_from(over_the_wire(records.job_records(job, {}))[0])
+    found = records.job_from(over_the_wire(records.job_records(job, records.to_arrays(tensors), {}))[0])
     assert (found.client, found.round, found.work) == (3, 7, 0.5)
     answer = records.update_from(over_the_wire(records.update_records(update))[0], 3)
     assert (answer.examples, answer.steps, answer.metrics) == (10, 4, {"train_loss": 0.25})
@@ -246,7 +378,7 @@ def test_states_on_a_node(tmp_path):
     assert states.load(3) is None
     for round_number in (3, 5, 8, 9):
         states.save(round_number, {"x": torch.full((2,), float(round_number))})
-    states.forget_before(9)
+    states.forget_before(7)
     assert states.load(3) is None
     for round_number in (5, 8, 9):
         assert torch.equal(states.load(round_number)["x"], torch.full((2,), float(round_number)))
@@ -276,10 +408,43 @@ def test_privacy_clips_updates_and_adds_noise_to_their_mean(clipping):
     assert float(values.std()) == pytest.approx(30 * 0.01 / run.rows[0]["clients"], rel=0.2)
 
 
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_privacy_bears_nodes_that_change_nothing_or_answer_in_another_order(clipping, tmp_path):
+    settings = experiment({"name": "fedavg"}, **{**PRIVATE, "rounds": 1, "privacy__clipping": clipping})
+    initial = build_federation(settings).initial_weights()
+
+    def change(grid):
+        first, second = list(grid.apps)[:2]
+
+        def changed(node, message, content):
+            tensors = records.from_arrays(content.array_records[records.WEIGHTS])
+            if node == first:
+                tensors = initial
+            if node == second:
+                tensors = {name: tensors[name] for name in reversed(tensors)}
+            return RecordDict({**content, records.WEIGHTS: records.to_arrays(tensors)})
+
+        grid.changed = changed
+
+    run, _ = simulated(settings, change)
+    assert run.rows[0]["clients"] == 3
+    assert 0 < float(norm(subtract(run.weights, initial))) <= 0.0100001
+
+
+def test_a_node_that_does_not_clip_is_clipped_by_the_server():
+    settings = experiment({"name": "fedavg"}, **{**PRIVATE, "rounds": 1, "privacy__clipping": "client"})
+
+    def change(grid):
+        grid.changed = lambda node, message, content: arrays_of(content, lambda tensor: tensor + 1.0)
+
+    run, _ = simulated(settings, change)
+    assert float(norm(subtract(run.weights, build_federation(settings).initial_weights()))) <= 0.0100001
+
+
 def test_privacy_is_refused_where_it_would_not_cover():
     with pytest.raises(InputError, match="is not allowed with moon"):
         simulated(experiment({"name": "moon"}, **PRIVATE))
-    with pytest.raises(InputError, match="counters"):
+    with pytest.raises(InputError, match="running statistics"):
         simulated(
             experiment({"name": "fedavg"}, model__name="contract_models:with_batch_norm", model__options={}, **PRIVATE)
         )

@@ -23,7 +23,7 @@ CHANGES = {"epochs": (1, 2), "test": "held-out"}
 
 
 def on_nodes(run, settings, grid=None, folder=None, **options):
-    grid = grid or FakeGrid(settings, 4)
+    grid = grid or FakeGrid(4)
     return fedsol.personalize(run, engine=lambda federation: GridEngine(federation, grid, folder), **options)
 
 
@@ -94,7 +94,7 @@ def test_a_server_may_ask_for_personal_models_at_the_end(tmp_path):
     settings = experiment({"name": "fedavg"}, **HELD_OUT)
     (tmp_path / "experiment.toml").write_text(settings.to_toml())
     config = {"out": str(tmp_path / "run"), "personalize": "knn-per; test=held-out; epochs=[1]; k=3"}
-    grid = FakeGrid(settings, 4, tmp_path / "states")
+    grid = FakeGrid(4, tmp_path / "states")
     server.run(tmp_path / "experiment.toml", config, grid)
     kept = PersonalDirectory(tmp_path / "run" / "personal" / "knn-per")
     changes = {"test": "held-out", "epochs": (1,), "k": 3}

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
 
+from deployment import free_port, listens
 from test_contract import CASES, experiment
 from test_training import rows_without_seconds
 
@@ -54,21 +57,23 @@ def test_the_simulation_is_bitwise_the_in_process_engine(case, tmp_path):
 
 @pytest.mark.long
 def test_a_simulation_joins_a_cluster_that_is_there(tmp_path):
-    settings = experiment({"name": "fedsol"})
-    ray = Path(sys.executable).with_name("ray")
-    port = "16379"
+    settings, port = experiment({"name": "fedsol"}), free_port()
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    start = [ray, "start", "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
-    subprocess.run(start, check=True, capture_output=True, env=environment)
+    start = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=2"]
+    start += ["--include-dashboard=false"]
+    cluster = subprocess.Popen(
+        start, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
+        while not listens(port):
+            assert cluster.poll() is None, "the cluster did not start"
+            time.sleep(0.2)
         done = simulate(settings, tmp_path, "--set", "engine.kind=flower", "--set", f"engine.address=127.0.0.1:{port}")
         assert done.returncode == 0, done.stderr
-        status = subprocess.run(
-            [ray, "status"], capture_output=True, text=True, env={**environment, "RAY_ADDRESS": f"127.0.0.1:{port}"}
-        )
-        assert status.returncode == 0, "the cluster is still there"
+        assert cluster.poll() is None, "a simulation leaves the cluster that it joined"
     finally:
-        subprocess.run([ray, "stop", "--force"], capture_output=True)
+        os.killpg(cluster.pid, signal.SIGTERM)
+        cluster.wait()
     assert same_tensors(fedsol.Run.load(tmp_path / "run").weights, fedsol.train(settings).weights)
 
 

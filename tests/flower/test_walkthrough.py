@@ -3,17 +3,18 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from conftest import REPOSITORY
-from deployment import Deployment, free_port
 
+from deployment import Deployment, free_port, listens
+
+REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "deployment.md"
 
 pytestmark = pytest.mark.skipif(
@@ -33,11 +34,6 @@ def blocks():
             here = here.replace(port, free)
         texts.append(here.replace("--host 0.0.0.0", "--host 127.0.0.1"))
     return texts, int(ports["9092"])
-
-
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_the_install_command_is_one_that_pip_takes():

@@ -90,9 +90,8 @@ def _read(source: str, part: str, settings: DataSettings) -> Split:
 def _read_folder(path: Path, part: str, settings: DataSettings) -> Samples:
     folder = path / part if (path / part).is_dir() else path
     files = list_images(folder, "class")
-    channels = 1 if settings.private.shape[0] == 1 else None
-    cache = path / CACHE_FOLDER if settings.cache is None else Path(settings.cache)
-    images = decode(files, folder, settings.image_size, channels, cache)
+    channels = settings.private.shape[0] if settings.private.shape[0] in (1, 3) else None
+    images = decode(files, folder, settings.image_size, channels, path / CACHE_FOLDER)
     return Samples(images, np.array([file.class_name for file in files]), channels_first=True)
 
 

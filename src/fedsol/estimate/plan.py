@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedsol.algorithms import find_algorithm
 from fedsol.data.datasets import SPECS, stored_shape
 from fedsol.data.files import inspect
 from fedsol.data.partition import make_partition
@@ -99,6 +100,13 @@ class Plan:
         every = self.experiment.server.evaluate_every
         return self.rounds // every + (self.rounds % every > 0)
 
+    @property
+    def testers(self) -> int:
+        """Clients that are sent the global model to test it on what they held out."""
+        if not self.experiment.data.partition.held_out:
+            return 0
+        return min(self.experiment.server.evaluate_clients or self.clients, self.clients)
+
 
 def make_plans(variants: Sequence[Variant], request: Request) -> list[Plan]:
     """One plan for each variant; data that several share is read once."""
@@ -106,6 +114,9 @@ def make_plans(variants: Sequence[Variant], request: Request) -> list[Plan]:
     known: dict[str, Data] = {}
     plans = []
     for variant in variants:
+        name = variant.experiment.algorithm["name"]
+        if not find_algorithm(name).federates:
+            raise InputError(f"algorithm.name: {name!r} is not allowed here: it has no rounds, and nothing travels")
         settings = variant.experiment.data
         key = settings.model_copy(update={"partition": type(settings.partition)()}).model_dump_json()
         if key not in known:

@@ -50,6 +50,7 @@ class Bytes:
     client_down: int
     client_up: int
     client_state: int
+    client_test: int
     round_down: int
     round_up: int
     total_down: int
@@ -146,10 +147,11 @@ def estimate(plans: Sequence[Plan], network: Network, effort: Effort | None = No
 
 
 def count_bytes(plan: Plan, traffic: ClientBytes) -> Bytes:
-    """Every sampled client is sent a job; those that drop out do not answer."""
+    """Every sampled client is sent a job; those that drop out do not answer. Testers are sent the new weights."""
     down = plan.per_round * traffic.down
     up = round(plan.per_round * traffic.up * (1 - plan.experiment.faults.dropout))
-    return Bytes(*traffic, down, up, plan.rounds * down, plan.rounds * up)
+    tests = plan.evaluations * plan.testers * traffic.test
+    return Bytes(*traffic, down, up, plan.rounds * down + tests, plan.rounds * up)
 
 
 def seconds_here(plan: Plan, calibration: Calibration) -> Seconds:

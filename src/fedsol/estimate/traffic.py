@@ -19,6 +19,8 @@ class ClientBytes(NamedTuple):
     """Weights and payload."""
     state: int
     """What the client carries on to its next round. A simulation keeps it for it; in a deployment it stays there."""
+    test: int
+    """Weights alone, which a client receives that tests the global model on what it held out."""
 
 
 def bytes_per_client(federation: Federation, algorithm: Algorithm | None = None) -> ClientBytes:
@@ -30,7 +32,7 @@ def bytes_per_client(federation: Federation, algorithm: Algorithm | None = None)
     payload, state = expected_answers(federation, server, federation.initial_state(), keeps_states=False)
     size = size_in_bytes(weights)
     broadcast = federation.algorithm.broadcast(server)
-    return ClientBytes(size + size_in_bytes(broadcast), size + size_in_bytes(payload), size_in_bytes(state))
+    return ClientBytes(size + size_in_bytes(broadcast), size + size_in_bytes(payload), size_in_bytes(state), size)
 
 
 def initial_server(federation: Federation) -> ServerState:

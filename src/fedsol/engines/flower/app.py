@@ -22,12 +22,9 @@ app = make_server_app(Path(__file__).with_name("experiment.toml"))
 
 CLIENT = '''"""What every node of this federation runs."""
 
-from pathlib import Path
-
-from fedsol import Experiment
 from fedsol.engines.flower.client import make_client_app
 
-app = make_client_app(Experiment.load(Path(__file__).with_name("experiment.toml")))
+app = make_client_app()
 '''
 
 README = """# {name}

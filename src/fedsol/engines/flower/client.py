@@ -1,6 +1,7 @@
 """The ClientApp: what a node does with the messages of the server."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -9,18 +10,20 @@ from typing import Any
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
-from flwr.clientapp.typing import Mod
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 
 from fedsol.engines.flower import records
 from fedsol.engines.flower.states import NodeStates
 from fedsol.errors import FedsolError, InputError
-from fedsol.experiment import Experiment, parse_toml
+from fedsol.experiment import PRIVATE, Experiment, parse_toml
 from fedsol.federation import Federation, build_federation, node_federation
 from fedsol.messages import Job, Update
 from fedsol.personalization.client import personalize_client
 from fedsol.personalization.settings import check_settings
 from fedsol.randomness import one_torch_thread
-from fedsol.receipts import receipt_for, round_of
+from fedsol.receipts import receipt, round_of
+from fedsol.runs import RUN_ID
 
 log = logging.getLogger(__name__)
 
@@ -28,58 +31,71 @@ FAILED = 100
 """Code of the error that a node answers with."""
 
 
-def make_client_app(experiment: Experiment) -> ClientApp:
-    """The app of every node; with clipping on the client, Flower's own."""
-    mods: list[Mod] = [fixedclipping_mod] if experiment.privacy.clipping == "client" else []
+Handler = Callable[[RecordDict, Context], RecordDict]
+
+
+def make_client_app(simulated: bool = False) -> ClientApp:
+    """The app of every node."""
     app = ClientApp()
-    app.query("identity")(tell_client)
-    app.train(mods=mods)(train)
-    app.evaluate()(evaluate)
-    app.query("personalize")(personalize)
+    app.query("identity")(answering(tell_client, simulated))
+    app.train(mods=[clip_if_asked])(answering(train, simulated))
+    app.evaluate()(answering(evaluate, simulated))
+    app.query("personalize")(answering(personalize, simulated))
     return app
 
 
-def tell_client(message: Message, context: Context) -> Message:
+def answering(handler: Handler, simulated: bool) -> ClientAppCallable:
+    """A handler whose failures are answered too.
+
+    In a deployment the reason stays in the node's own log, since it may speak of its data.
+    """
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return Message(handler(message.content, context), reply_to=message)
+        except Exception as error:  # whatever it is, its text must not leave the node
+            log.error("%s", error, exc_info=not isinstance(error, FedsolError))
+            reason = str(error) if simulated else "the node could not do this; its own log says why"
+            return Message(Error(code=FAILED, reason=reason), reply_to=message)
+
+    return answer
+
+
+def clip_if_asked(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Flower's clipping of updates, whenever the server asks for it with its message."""
+    asked = KEY_CLIPPING_NORM in message.content.config_records[records.CONFIG]
+    return fixedclipping_mod(message, context, call_next) if asked else call_next(message, context)
+
+
+def tell_client(_: RecordDict, context: Context) -> RecordDict:
     """Which client this node is: its `partition-id`."""
-    return Message(RecordDict({records.METRICS: MetricRecord({"client": _client_of(context)})}), reply_to=message)
+    return RecordDict({records.METRICS: MetricRecord({"client": _client_of(context)})})
 
 
-def train(message: Message, context: Context) -> Message:
+def train(content: RecordDict, context: Context) -> RecordDict:
     """Trains on the node's data; the answer is the update."""
-    try:
-        job = records.job_from(message.content)
-        federation = _federation_for(message.content, context, job.client)
-        update = _train(federation, job, message.content, context)
-        return Message(records.update_records(update), reply_to=message)
-    except (FedsolError, records.MalformedError) as error:
-        return _failure(message, error)
+    job = records.job_from(content)
+    federation = _federation_for(content, context, job.client)
+    return records.update_records(_train(federation, job, content, context))
 
 
-def evaluate(message: Message, context: Context) -> Message:
+def evaluate(content: RecordDict, context: Context) -> RecordDict:
     """Tests weights on what the node held out; the answer is a few totals."""
-    try:
-        client = int(message.content.config_records[records.CONFIG]["client"])  # type: ignore[arg-type]
-        federation = _federation_for(message.content, context, client)
-        weights = records.from_arrays(message.content.array_records[records.WEIGHTS])
-        with one_torch_thread():
-            tally = federation.evaluate_client(weights, client)
-        return Message(records.tally_records(tally), reply_to=message)
-    except (FedsolError, records.MalformedError) as error:
-        return _failure(message, error)
+    client = int(content.config_records[records.CONFIG]["client"])  # type: ignore[arg-type]
+    federation = _federation_for(content, context, client)
+    weights = records.from_arrays(content.array_records[records.WEIGHTS])
+    with one_torch_thread():
+        return records.tally_records(federation.evaluate_client(weights, client))
 
 
-def personalize(message: Message, context: Context) -> Message:
+def personalize(content: RecordDict, context: Context) -> RecordDict:
     """Makes and tests the node's own models, which stay on the node; the answer is a few numbers."""
-    try:
-        client, settings = records.personal_question(message.content)
-        federation = _federation_for(message.content, context, client)
-        check_settings(federation, settings)
-        weights = records.from_arrays(message.content.array_records[records.WEIGHTS])
-        with one_torch_thread():
-            result = personalize_client(federation, weights, client, settings)
-        return Message(records.personal_answer(result), reply_to=message)
-    except (FedsolError, records.MalformedError) as error:
-        return _failure(message, error)
+    client, settings = records.personal_question(content)
+    federation = _federation_for(content, context, client)
+    check_settings(federation, settings)
+    weights = records.from_arrays(content.array_records[records.WEIGHTS])
+    with one_torch_thread():
+        return records.personal_answer(personalize_client(federation, weights, client, settings))
 
 
 def _train(federation: Federation, job: Job, content: RecordDict, context: Context) -> Update:
@@ -87,8 +103,13 @@ def _train(federation: Federation, job: Job, content: RecordDict, context: Conte
     with one_torch_thread():
         if kept is None:
             return federation.train(job)
-        folder = _state_folder(context) / records.setting(content, "run") / f"client-{job.client:06d}"
-        return _train_with_own_state(federation, job, NodeStates(folder), kept)
+        run = records.setting(content, "run")
+        if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
+            raise InputError(f"run: {run!r} is no id of a run")
+        states = NodeStates(_state_folder(context) / run / f"client-{job.client:06d}")
+        update = _train_with_own_state(federation, job, states, kept)
+        states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
+        return update
 
 
 def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, kept: int) -> Update:
@@ -99,32 +120,29 @@ def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, 
         log.warning("the state of client %d after round %d is lost; it starts over", job.client, kept)
     update = federation.train(replace(job, state=federation.initial_state() if state is None else state))
     states.save(job.round, update.state)
-    states.forget_before(kept)
     metrics = {**update.metrics, **({"restarted": 1.0} if restarted else {})}
-    return replace(update, state=receipt_for(update.state, job.round), metrics=metrics)
+    return replace(update, state=receipt(job.round), metrics=metrics)
 
 
 def _federation_for(content: RecordDict, context: Context, client: int) -> Federation:
     if client != _client_of(context):
         raise InputError(f"client: {client} is asked for, but this node's partition-id is {_client_of(context)}")
-    config = context.node_config
-    return _federation(
-        records.setting(content, "experiment"), client, _text(config, "data"), _text(config, "data-root")
-    )
+    text, config = records.setting(content, "experiment"), context.node_config
+    source = _text(config, "data")
+    return _own_federation(text, source, client) if source else _public_federation(text, _text(config, "data-root"))
 
 
 @lru_cache(maxsize=1)
-def _federation(text: str, client: int, source: str | None, root: str | None) -> Federation:
-    """The federation as this node sees it; kept, since in a simulation one process plays many clients in turn."""
-    experiment = Experiment(**parse_toml(text, "experiment"))
-    if source is not None:
-        return node_federation(experiment, source, client)
-    return _public_federation(text, root)
+def _own_federation(text: str, source: str, client: int) -> Federation:
+    return node_federation(Experiment(**parse_toml(text, "experiment")), source, client)
 
 
 @lru_cache(maxsize=1)
 def _public_federation(text: str, root: str | None) -> Federation:
+    """Kept, since in a simulation one process plays many clients in turn."""
     experiment = Experiment(**parse_toml(text, "experiment"))
+    if experiment.data.name == PRIVATE:
+        raise InputError("data: is missing in the node's configuration: where its own data is")
     return build_federation(experiment.override({"data.root": root}) if root else experiment)
 
 
@@ -143,11 +161,3 @@ def _state_folder(context: Context) -> Path:
 def _text(config: Any, name: str) -> str | None:
     value = config.get(name)
     return None if value is None else str(value)
-
-
-def _failure(message: Message, error: Exception) -> Message:
-    """In a deployment the reason stays in the node's own log, since it may speak of its data."""
-    log.error("%s", error)
-    simulated = message.content.config_records[records.CONFIG].get("simulated")
-    reason = str(error) if simulated else "the node could not do this; its own log says why"
-    return Message(Error(code=FAILED, reason=reason), reply_to=message)

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fedsol.engines.base import Aggregation, Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
-from fedsol.engines.flower.strategy import PrivateRounds
+from fedsol.engines.flower.strategy import Rounds
 from fedsol.errors import InputError, RunError
 from fedsol.evaluation import Tally
 from fedsol.federation import Federation
@@ -44,15 +44,9 @@ class GridEngine(Engine):
         self._run = run
         self._nodes: Nodes | None = None
         self._round = 0
-        self._rounds = PrivateRounds(
-            federation.experiment.privacy, sample_size(federation.experiment, federation.clients)
-        )
-        self.keeps_states = self.deployed
-
-    @property
-    def deployed(self) -> bool:
-        """Whether nodes are machines of their own, which keep their states and may fail alone."""
-        return self._run is not None
+        self._rounds = Rounds(federation.experiment.privacy, sample_size(federation.experiment, federation.clients))
+        self._rounds.inner.timeout = federation.experiment.engine.timeout
+        self.keeps_states = run is not None  # a deployment: nodes are machines of their own, and may fail alone
 
     def connect(self) -> Grid:
         """The grid that messages go through."""
@@ -67,8 +61,17 @@ class GridEngine(Engine):
         if not jobs:
             return
         self._round = jobs[0].round
-        strategy = self._rounds.inner
-        strategy.nodes = self._find([job.client for job in jobs])
+        strategy, settings = self._rounds.inner, self._federation.experiment.engine
+        strategy.nodes = self._all_nodes().awaited(
+            [job.client for job in jobs],
+            self._federation.experiment.server.min_updates,
+            settings.patience,
+            settings.timeout,
+        )
+        if not strategy.nodes:
+            raise RunError(
+                f"round {self._round}: none of its clients' nodes is connected; the run stops and can be resumed"
+            )
         strategy.jobs = [replace(job, state=state_of(job.client)) for job in jobs if job.client in strategy.nodes]
         clients = [job.client for job in strategy.jobs]
         messages = self._rounds.messages(self._round, jobs[0].weights, self._config(), self.connect())
@@ -79,8 +82,9 @@ class GridEngine(Engine):
             yield self._answer(reply, client)
         for job in jobs:
             if job.client not in answered:
-                here = job.client in strategy.nodes
-                yield self._missing(job.client, "no answer in time" if here else "its node is not connected")
+                reached = job.client in strategy.nodes
+                reason = "no answer in time" if reached else "its node is not connected"
+                yield replace(self._missing(job.client, reason), reached=reached)
 
     def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
         return self._rounds.aggregate(self._round, before, updates, rule)
@@ -90,12 +94,13 @@ class GridEngine(Engine):
 
     def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
         strategy = self._rounds.inner
-        strategy.nodes = self._find(clients)
+        strategy.nodes = self._all_nodes().connected(clients)
         messages = strategy.configure_evaluate(
             self._round, records.to_arrays(weights), ConfigRecord(self._config()), self.connect()
         )
         for client, reply in self._exchange(dict(zip(strategy.nodes, messages, strict=True))):
             if reply.has_error():
+                self._missing(client, f"its test failed: {reply.error.reason}")
                 log.warning("the test of client %d failed: %s", client, reply.error.reason)
                 continue
             try:
@@ -107,12 +112,12 @@ class GridEngine(Engine):
         self, weights: Weights, clients: Sequence[int], settings: PersonalSettings
     ) -> Iterator[PersonalResult]:
         """Clients whose node is not there or fails are left out; in a simulation that is an error."""
-        timeout, config = self._federation.experiment.engine.timeout, self._config()
+        timeout, config, arrays = self._federation.experiment.engine.timeout, self._config(), records.to_arrays(weights)
         messages = {
             client: Message(
-                records.personal_records(weights, config, client, settings), node, "query.personalize", ttl=timeout
+                records.personal_records(arrays, config, client, settings), node, "query.personalize", ttl=timeout
             )
-            for client, node in self._find(clients).items()
+            for client, node in self._all_nodes().connected(clients).items()
         }
         for client, reply in self._exchange(messages):
             try:
@@ -129,12 +134,10 @@ class GridEngine(Engine):
     def _exchange(self, messages: Mapping[int, Message]) -> Iterator[tuple[int, Message]]:
         return receive(self.connect(), messages, self._federation.experiment.engine.timeout, self.wait)
 
-    def _find(self, clients: Sequence[int]) -> dict[int, int]:
-        experiment = self._federation.experiment
+    def _all_nodes(self) -> Nodes:
         if self._nodes is None:
             self._nodes = Nodes(self.connect(), self._federation.clients, self.wait)
-        self._rounds.inner.timeout = experiment.engine.timeout
-        return self._nodes.of(clients, experiment.server.min_updates, experiment.engine.patience)
+        return self._nodes
 
     def _answer(self, reply: Message, client: int) -> Update | Missing:
         if reply.has_error():
@@ -145,16 +148,17 @@ class GridEngine(Engine):
             return Missing(client, str(error), malformed=True)
 
     def _missing(self, client: int, reason: str) -> Missing:
-        if not self.deployed:
+        if not self.keeps_states:
             raise RunError(f"client {client} failed in Flower's simulation: {reason}")
         return Missing(client, reason)
 
     def _config(self) -> dict[str, Any]:
-        """What goes with every message: the experiment, and which run it is."""
+        """What goes with every message: the experiment, which run it is, and how far back the run may go."""
         config: dict[str, Any] = {"experiment": self._federation.experiment.to_toml()}
         if self._run is None:
-            return {**config, "simulated": True}
-        return {**config, "run": RunDirectory(self._run).read_id()}
+            return config
+        run = RunDirectory(self._run)
+        return {**config, "run": run.read_id(), "oldest": run.checkpoints.oldest_round()}
 
 
 def check_privacy(federation: Federation) -> None:
@@ -164,6 +168,7 @@ def check_privacy(federation: Federation) -> None:
     name = federation.experiment.algorithm["name"]
     if federation.initial_state():
         raise InputError(f"privacy.clipping: is not allowed with {name}: its clients' states are not protected")
-    weights = federation.initial_weights()
-    if not all(tensor.is_floating_point() for tensor in weights.values()):
-        raise InputError("privacy.clipping: is not allowed with a model that has counters (as batch norm has)")
+    if federation.model.buffers:
+        raise InputError("privacy.clipping: is not allowed with a model that has running statistics (batch norm)")
+    if any(tensor.ndim == 0 for tensor in federation.initial_weights().values()):
+        raise InputError("privacy.clipping: is not allowed with a model that has weights of no dimension")

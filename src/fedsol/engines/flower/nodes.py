@@ -13,62 +13,77 @@ from fedsol.errors import RunError
 log = logging.getLogger(__name__)
 
 SECONDS_TO_ANSWER = 60.0
-"""How long a node may take to say which client it is."""
-
+"""How long a node may take to say which client it is, and how long until one that did not is asked again."""
 
 SECONDS_OF_SILENCE = 10.0
 """How long nodes may be awaited before a word is said about it."""
 
 
 class Nodes:
-    """Node ids are random; a client is found by the `partition-id` that its node tells when it is asked, once."""
+    """Node ids are random; a client is found by the `partition-id` that its node tells when it is asked, once.
+
+    Of several nodes that are the same client, the first that said so counts while it is connected.
+    """
 
     def __init__(self, grid: Grid, clients: int, wait: Callable[[], None]) -> None:
         self._grid = grid
         self._clients = clients
         self._wait = wait
-        self._node_of: dict[int, int] = {}
-        self._asked: set[int] = set()
+        self._client_of: dict[int, int | None] = {}
+        """What each node said, in the order they said it; None if it was no client of this federation."""
+        self._asked_at: dict[int, float] = {}
 
-    def of(self, clients: Sequence[int], at_least: int, patience: float) -> dict[int, int]:
+    def awaited(self, clients: Sequence[int], at_least: int, patience: float, timeout: float) -> dict[int, int]:
         """The nodes of these clients that are connected.
 
-        Waits until all are there; after `patience` seconds, until `at_least` so many are.
+        Waits up to `patience` seconds for all of them, then up to `timeout` for `at_least` so many.
         """
         start, told = time.monotonic(), False
         while True:
-            found = self._connected(clients)
+            found = self.connected(clients)
             waited = time.monotonic() - start
-            if len(found) == len(clients) or (waited >= patience and len(found) >= min(at_least, len(clients))):
+            enough = waited >= patience and len(found) >= min(at_least, len(clients))
+            if len(found) == len(clients) or enough or waited >= patience + timeout:
                 return found
             if not told and waited >= SECONDS_OF_SILENCE:
                 log.warning("waiting for nodes: %d of %d are connected", len(found), len(clients))
                 told = True
             self._wait()
 
-    def _connected(self, clients: Sequence[int]) -> dict[int, int]:
+    def connected(self, clients: Sequence[int]) -> dict[int, int]:
+        """The nodes of these clients that are connected now."""
         online = set(self._grid.get_node_ids())
-        self._asked &= online
-        self._node_of = {client: node for client, node in self._node_of.items() if node in online}
-        if any(client not in self._node_of for client in clients):
-            self._ask(sorted(online - self._asked))
-        return {client: self._node_of[client] for client in clients if client in self._node_of}
+        found = self._nodes_of(clients, online)
+        if len(found) < len(clients):
+            self._ask([node for node in sorted(online - self._client_of.keys()) if self._may_be_asked(node)])
+            found = self._nodes_of(clients, online)
+        return found
+
+    def _nodes_of(self, clients: Sequence[int], online: set[int]) -> dict[int, int]:
+        first: dict[int, int] = {}
+        for node, client in self._client_of.items():
+            if client is not None and node in online:
+                first.setdefault(client, node)
+        return {client: first[client] for client in clients if client in first}
+
+    def _may_be_asked(self, node: int) -> bool:
+        return time.monotonic() - self._asked_at.get(node, -SECONDS_TO_ANSWER) >= SECONDS_TO_ANSWER
 
     def _ask(self, nodes: Sequence[int]) -> None:
-        """A node that gives no answer is asked again when its client is wanted again."""
         questions = {node: Message(RecordDict(), node, "query.identity", ttl=SECONDS_TO_ANSWER) for node in nodes}
+        self._asked_at |= dict.fromkeys(nodes, time.monotonic())
         for node, reply in receive(self._grid, questions, SECONDS_TO_ANSWER, self._wait):
             if reply.has_error():
                 log.warning("node %d did not say which client it is: %s", node, reply.error.reason)
                 continue
-            self._asked.add(node)
             client = dict(reply.content.metric_records.get(METRICS, {})).get("client")
             if not isinstance(client, int) or not 0 <= client < self._clients:
                 log.warning("node %d is left out: its partition-id must be 0 to %d", node, self._clients - 1)
-            elif client in self._node_of:
-                log.warning("node %d is left out: node %d is client %d already", node, self._node_of[client], client)
-            else:
-                self._node_of[client] = node
+                self._client_of[node] = None
+                continue
+            if client in self._client_of.values():
+                log.warning("node %d says it is client %d, as another node did that is used first", node, client)
+            self._client_of[node] = client
 
 
 def receive(

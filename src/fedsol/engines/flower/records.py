@@ -1,26 +1,32 @@
 """Jobs and updates as Flower carries them: weights and states as arrays, all else as metrics and configuration."""
 
+import io
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from torch import Tensor
 
 from fedsol.errors import InputError
 from fedsol.evaluation import Tally
 from fedsol.messages import Job, State, Update
 from fedsol.personalization.client import PersonalResult
 from fedsol.personalization.settings import PersonalSettings
-from fedsol.receipts import receipt_for, round_of
-from fedsol.weights import Weights
+from fedsol.receipts import receipt, round_of
 
 WEIGHTS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
 PERSONAL = "personal"
 RECEIPT = "state-of-round"
+
+
+MOST = 10**9
+"""More examples, steps or rounds than any client has: a claim beyond would give it the whole average."""
 
 
 class MalformedError(ValueError):
@@ -33,28 +39,40 @@ def to_arrays(tensors: State) -> ArrayRecord:
 
 
 def from_arrays(record: ArrayRecord) -> State:
-    """The tensors of a record, each in memory of its own. Numpy reads them, and never unpickles."""
+    """The tensors of a record, each in memory of its own; nothing is ever unpickled."""
+    return {name: _tensor(array) for name, array in record.items()}
+
+
+def _tensor(array: Array) -> Tensor:
+    """An array in numpy's own format, whose header is believed only as far as the bytes that follow it."""
     try:
-        return {name: torch.from_numpy(np.asarray(array.numpy(), order="C")).clone() for name, array in record.items()}
-    except (TypeError, ValueError) as error:
+        stream = io.BytesIO(array.data)
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_column, dtype = read_header(stream)
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(array.data) - stream.tell():
+            raise MalformedError("has an array whose bytes are not what its header says")
+        values = np.frombuffer(array.data, dtype, offset=stream.tell()).reshape(shape, order="F" if by_column else "C")
+        return torch.from_numpy(np.array(values, order="C"))
+    except (TypeError, ValueError, OSError, OverflowError, EOFError) as error:
         raise MalformedError(f"has an array that cannot be read ({error})") from error
 
 
-def job_records(job: Job, config: Mapping[str, Any]) -> RecordDict:
-    """A job with the configuration that goes with every job of a run. Empty records are left out."""
+def job_records(job: Job, weights: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
+    """A job with its weights and the configuration of every job of a round. Empty records are left out."""
     values: dict[str, Any] = {**config, "client": job.client, "round": job.round, "work": job.work}
     kept = round_of(job.state)
     if kept is not None:
         values[RECEIPT] = kept
-    parts = {WEIGHTS: job.weights, "broadcast": job.broadcast, "state": {} if kept is not None else job.state}
-    return RecordDict({**_filled(parts), CONFIG: ConfigRecord(values)})
+    parts = {"broadcast": job.broadcast, "state": {} if kept is not None else job.state}
+    return RecordDict({WEIGHTS: weights, **_filled(parts), CONFIG: ConfigRecord(values)})
 
 
 def job_from(content: RecordDict) -> Job:
     """The job that a message carries; a state that stayed with its client comes as a receipt."""
     config = content.config_records[CONFIG]
     kept = config.get(RECEIPT)
-    state = _part(content, "state") if kept is None else receipt_for({RECEIPT: torch.zeros(1)}, int(kept))  # type: ignore[arg-type]
+    state = _part(content, "state") if kept is None else receipt(int(kept))  # type: ignore[arg-type]
     return Job(
         client=int(config["client"]),  # type: ignore[arg-type]
         round=int(config["round"]),  # type: ignore[arg-type]
@@ -78,25 +96,25 @@ def update_records(update: Update) -> RecordDict:
 def update_from(content: RecordDict, client: int) -> Update:
     """The update of a client; raises `MalformedError` for anything that no client of fedsol would send."""
     values = dict(content.metric_records.get(METRICS, {}))
-    numbers = {name: _number(values, name) for name in ("examples", "steps", "train_loss")}
+    _number(values, "train_loss")
     state = _part(content, "state")
     if RECEIPT in values:
-        state = receipt_for({RECEIPT: torch.zeros(1)}, int(_number(values, RECEIPT)))
+        state = receipt(_count(values, RECEIPT))
     metrics = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     return Update(
         client=client,
         weights=_part(content, WEIGHTS),
-        examples=int(numbers["examples"]),
-        steps=int(numbers["steps"]),
+        examples=_count(values, "examples"),
+        steps=_count(values, "steps"),
         state=state,
         payload=_part(content, "payload"),
         metrics={name: metrics[name] for name in metrics.keys() - {"examples", "steps", RECEIPT}},
     )
 
 
-def evaluation_records(weights: Weights, config: Mapping[str, Any], client: int) -> RecordDict:
+def evaluation_records(weights: ArrayRecord, config: Mapping[str, Any], client: int) -> RecordDict:
     """Weights that a client is to test on what it held out."""
-    return RecordDict({WEIGHTS: to_arrays(weights), CONFIG: ConfigRecord({**config, "client": client})})
+    return RecordDict({WEIGHTS: weights, CONFIG: ConfigRecord({**config, "client": client})})
 
 
 def tally_records(tally: Tally) -> RecordDict:
@@ -108,18 +126,18 @@ def tally_records(tally: Tally) -> RecordDict:
 def tally_from(content: RecordDict) -> Tally:
     """The totals of a client's test."""
     values = dict(content.metric_records.get(METRICS, {}))
-    loss, correct, examples = (_number(values, name) for name in ("loss", "correct", "examples"))
-    if not 0 <= correct <= examples:
+    loss, correct, examples = _number(values, "loss"), _count(values, "correct"), _count(values, "examples")
+    if correct > examples:
         raise MalformedError(f"has {correct} correct answers of {examples}")
-    return Tally((float(loss),), (int(correct),), (int(examples),))
+    return Tally((loss,), (correct,), (examples,))
 
 
 def personal_records(
-    weights: Weights, config: Mapping[str, Any], client: int, settings: PersonalSettings
+    weights: ArrayRecord, config: Mapping[str, Any], client: int, settings: PersonalSettings
 ) -> RecordDict:
     """Weights that a client is to make its own, and how."""
     values = {**config, "client": client, PERSONAL: settings.model_dump_json()}
-    return RecordDict({WEIGHTS: to_arrays(weights), CONFIG: ConfigRecord(values)})
+    return RecordDict({WEIGHTS: weights, CONFIG: ConfigRecord(values)})
 
 
 def personal_question(content: RecordDict) -> tuple[int, PersonalSettings]:
@@ -164,4 +182,11 @@ def _number(values: Mapping[str, Any], name: str) -> float:
     value = values.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise MalformedError(f"has no number {name!r} among its metrics")
+    return float(value)
+
+
+def _count(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
+        raise MalformedError(f"has no number from 0 to {MOST} as {name!r} among its metrics")
     return value

@@ -1,7 +1,6 @@
 """The ServerApp of a deployment: the round loop, with the nodes of the federation as its engine."""
 
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,10 @@ from fedsol.progress import PlainProgress
 from fedsol.training import train
 
 
+class FailedError(Exception):
+    """Tells Flower that the run failed; anything that is no `Exception` would leave it in the dark."""
+
+
 def make_server_app(experiment_file: Path) -> ServerApp:
     """The app of the server, for the experiment of a file."""
     app = ServerApp()
@@ -29,7 +32,11 @@ def make_server_app(experiment_file: Path) -> ServerApp:
         try:
             run(experiment_file, context.run_config, grid)
         except FedsolError as error:
-            sys.exit(f"error: {error}")
+            print(f"error: {error}", flush=True)
+            raise FailedError(str(error)) from None
+        except KeyboardInterrupt:
+            print("interrupted: what was finished is saved", flush=True)
+            raise FailedError("interrupted") from None
 
     return app
 
@@ -40,6 +47,8 @@ def run(experiment_file: Path, config: Any, grid: Grid) -> None:
     if not out.is_absolute():
         raise InputError(f"out: {str(out)!r} is not allowed in the run configuration: it must be an absolute path")
     changes = dict(parse_override(change) for change in str(config.get("set", "")).split(";") if change.strip())
+    if any(key.partition(".")[0] == "privacy" for key in changes):
+        raise InputError("--set: privacy cannot be changed here; nodes go by the app: write a new one")
     experiment = Experiment(**apply_overrides(read_toml(experiment_file), changes))
     asked = _personal_settings(str(config.get("personalize", "")))
     label = experiment.algorithm["name"].rpartition(":")[2]

@@ -1,7 +1,6 @@
 """The engine whose clients are virtual nodes of Flower's simulation, on Ray: on this machine or on a cluster."""
 
 import logging
-import os
 import socket
 import threading
 import time
@@ -17,14 +16,6 @@ from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
 from fedsol.federation import Federation
 from fedsol.settings import EngineSettings
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""Nothing is told to anyone about a simulation, unless the user's own environment says otherwise."""
 
 PAUSE = 0.05
 """Seconds between two looks for replies."""
@@ -66,8 +57,6 @@ class SimulationEngine(GridEngine):
             lent.put(grid)
             self._over.wait()
 
-        for name, value in QUIET.items():
-            os.environ.setdefault(name, value)
         logging.getLogger("flwr").setLevel(logging.ERROR)
         self._thread = threading.Thread(target=self._simulate, args=(server,), name="flower-simulation", daemon=True)
         self._thread.start()
@@ -82,7 +71,7 @@ class SimulationEngine(GridEngine):
         try:
             run_simulation(
                 server,
-                make_client_app(experiment),
+                make_client_app(simulated=True),
                 num_supernodes=self._federation.clients,
                 backend_config=backend(experiment.engine),
             )

@@ -4,11 +4,8 @@ import contextlib
 from pathlib import Path
 
 from fedsol.errors import RunError
-from fedsol.files import read_tensors, sha256, tensors_to_bytes, write_atomically
+from fedsol.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
 from fedsol.messages import State
-
-OLDER_KEPT = 2
-"""States before the one in use that are kept: a server may go back to an older checkpoint."""
 
 
 class NodeStates:
@@ -30,15 +27,16 @@ class NodeStates:
 
     def save(self, round_number: int, state: State) -> None:
         """Keeps the state after a round."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        content, path = tensors_to_bytes(state), self._path(round_number)
-        write_atomically(path, content)
-        write_atomically(path.with_suffix(".sha256"), sha256(content) + "\n")
+        with disk_errors_named(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            content, path = tensors_to_bytes(state), self._path(round_number)
+            write_atomically(path, content)
+            write_atomically(path.with_suffix(".sha256"), sha256(content) + "\n")
 
     def forget_before(self, round_number: int) -> None:
-        """Deletes what no server will ask for again, now that it has asked for this round's state."""
-        older = sorted(path for path in self._folder.glob("round-*.safetensors") if path < self._path(round_number))
-        for path in older[:-OLDER_KEPT]:
+        """Deletes what a server will not ask for again that goes back to this round at most."""
+        older = sorted(path for path in self._folder.glob("round-*.safetensors") if path <= self._path(round_number))
+        for path in older[:-1]:
             for name in (path, path.with_suffix(".sha256")):
                 with contextlib.suppress(OSError):  # a file too many does no harm
                     name.unlink()

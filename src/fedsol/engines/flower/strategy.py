@@ -1,9 +1,11 @@
 """A round of fedsol in the form that Flower's strategies have, so that Flower's privacy wrappers fit around it."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
@@ -12,6 +14,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from fedsol.aggregation import clipped
 from fedsol.engines.base import Aggregation
 from fedsol.engines.flower import records
 from fedsol.messages import Job, ServerState, Update
@@ -37,11 +40,12 @@ class RoundStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """One message for each job whose client has a node."""
+        """One message for each job. All share the arrays of the weights."""
         return [
-            Message(records.job_records(job, config), self.nodes[job.client], MessageType.TRAIN, ttl=self.timeout)
+            Message(
+                records.job_records(job, arrays, config), self.nodes[job.client], MessageType.TRAIN, ttl=self.timeout
+            )
             for job in self.jobs
-            if job.client in self.nodes
         ]
 
     def aggregate_train(
@@ -59,9 +63,8 @@ class RoundStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """One message for each client that is to test the weights on what it held out."""
-        weights = records.from_arrays(arrays)
         return [
-            Message(records.evaluation_records(weights, config, client), node, MessageType.EVALUATE, ttl=self.timeout)
+            Message(records.evaluation_records(arrays, config, client), node, MessageType.EVALUATE, ttl=self.timeout)
             for client, node in self.nodes.items()
         ]
 
@@ -73,38 +76,50 @@ class RoundStrategy(Strategy):
         """The experiment says everything."""
 
 
-class PrivateRounds:
-    """Rounds whose updates are clipped, and whose result is made noisy, by Flower's wrappers."""
+class Rounds:
+    """Rounds through a strategy; with `[privacy]`, Flower's wrapper around it clips updates and adds noise."""
 
     def __init__(self, settings: PrivacySettings, per_round: int) -> None:
         self.inner = RoundStrategy()
-        self.outer: Any = self.inner
+        self._settings = settings
+        self._wrapper: Any = None
         if settings.clipping != "off":
-            wrapper = (
+            kind = (
                 DifferentialPrivacyServerSideFixedClipping
                 if settings.clipping == "server"
                 else DifferentialPrivacyClientSideFixedClipping
             )
-            self.outer = wrapper(self.inner, settings.noise_multiplier, settings.clip_norm, per_round)
+            self._wrapper = kind(self.inner, settings.noise_multiplier, settings.clip_norm, per_round)
 
     def messages(self, round_number: int, weights: Weights, config: Mapping[str, Any], grid: Grid) -> list[Message]:
         """The messages of a round."""
-        return list(
-            self.outer.configure_train(round_number, records.to_arrays(weights), ConfigRecord(dict(config)), grid)
-        )
+        strategy: Strategy = self._wrapper or self.inner
+        arrays, settings = records.to_arrays(weights), ConfigRecord(dict(config))
+        return list(strategy.configure_train(round_number, arrays, settings, grid))
 
     def aggregate(
         self, round_number: int, before: ServerState, updates: Sequence[Update], rule: Aggregation
     ) -> ServerState:
         """The server after a round. The noise is measured to the number of updates that there are."""
-        if self.outer is self.inner:
+        if self._wrapper is None:
             return rule(before, updates)
-        self.inner.before, self.inner.updates, self.inner.rule = before, updates, rule
-        self.outer.num_sampled_clients = len(updates)
-        replies = [
-            Message(records.update_records(replace(update, state={})), 1, MessageType.TRAIN) for update in updates
-        ]
-        arrays, _ = self.outer.aggregate_train(round_number, replies)
+        self.inner.before, self.inner.rule = before, rule
+        self.inner.updates = [self._ready_for_noise(update, before) for update in updates]
+        self._wrapper.num_sampled_clients = len(updates)
+        self._wrapper.current_arrays = records.to_arrays(before.weights)
+        replies = [Message(records.update_records(update), 1, MessageType.TRAIN) for update in self.inner.updates]
+        arrays, _ = self._wrapper.aggregate_train(round_number, replies)
         assert self.inner.after is not None
         noisy = records.from_arrays(arrays)
         return replace(self.inner.after, weights={name: noisy[name] for name in before.weights})
+
+    def _ready_for_noise(self, update: Update, before: ServerState) -> Update:
+        """In the server's own order, and no longer than the noise is made for, whatever a node did or left undone.
+
+        Flower's clipping pairs arrays by their order, and divides by the length of the change.
+        """
+        ordered = {name: update.weights[name] for name in before.weights}
+        if all(torch.equal(ordered[name], tensor) for name, tensor in before.weights.items()):
+            name, tensor = next(iter(ordered.items()))
+            ordered[name] = torch.nextafter(tensor, torch.full_like(tensor, math.inf))
+        return clipped(replace(update, weights=ordered), before, self._settings.clip_norm)[0]
