@@ -1,19 +1,12 @@
 """The command line. Everything heavy is imported inside the commands, so that `fedsol --help` is instant."""
 
-import functools
 import json
-import signal
-import sys
-from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
-from fedsol.errors import InputError, RunError
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from fedsol.arguments import ExperimentArgument, OutOption, RootOption, SetOption, guarded, new_directory
 
 app = typer.Typer(
     help="Federated learning for data that differs from client to client.",
@@ -26,38 +19,6 @@ data_app = typer.Typer(help="Download datasets, or check the files that are ther
 app.add_typer(data_app, name="data")
 flower_app = typer.Typer(help="Federations of many machines, on Flower.", no_args_is_help=True)
 app.add_typer(flower_app, name="flower")
-
-ExperimentArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[EXPERIMENT]", help="A TOML file, or a name from `fedsol list experiments`."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting; may be given often."),
-]
-OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Directory to write to (default: below runs/).")]
-RootOption = Annotated[Path, typer.Option("--root", help="Folder that holds the datasets.")]
-
-
-def guarded(command: Command) -> Command:
-    """Exit codes of the contract: 2 bad input, 1 a run that failed, 130 interrupted; one message, no traceback."""
-
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        try:
-            return command(*arguments, **options)
-        except InputError as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
-        except RunError as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C changes nothing
-            print("interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
-
-    return wrapper  # type: ignore[return-value]
 
 
 @app.callback(invoke_without_command=True)
@@ -396,16 +357,6 @@ def flower_run(
     from fedsol.engines.flower.commands import run_app
 
     run_app(folder, link, resume, changes or [])
-
-
-def new_directory(label: str) -> Path:
-    """A directory below runs/ that no other run has."""
-    base = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
-    path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
 
 
 def main() -> None:
