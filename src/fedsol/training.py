@@ -86,7 +86,7 @@ def train(
         raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another directory (--out)")
     with one_torch_thread():
         federation = build_federation(experiment)
-        with directory.locked() if directory else nullcontext(), engine(federation) as opened:
+        with engine(federation) as opened, directory.locked() if directory else nullcontext():
             return _Loop(federation, directory, list(callbacks), opened).run()
 
 
