@@ -352,11 +352,14 @@ def flower_run(
     link: Annotated[str, typer.Argument(help="A SuperLink named in Flower's configuration.")] = "local",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
     changes: SetOption = None,
+    personalize: Annotated[
+        str, typer.Option("--personalize", help="Then have nodes make their own models: 'finetune; test=held-out'.")
+    ] = "",
 ) -> None:
     """Start an app on a SuperLink and show what it says."""
     from fedsol.engines.flower.commands import run_app
 
-    run_app(folder, link, resume, changes or [])
+    run_app(folder, link, resume, changes or [], personalize)
 
 
 def main() -> None:

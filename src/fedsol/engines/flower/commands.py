@@ -34,7 +34,7 @@ def write_app_for(name: str | None, changes: Sequence[str], folder: Path, out: P
     console.print(f"The app is in {folder}. Start it on a SuperLink: fedsol flower run {folder} LINK", highlight=False)
 
 
-def run_app(folder: Path, link: str, resume: bool, changes: Sequence[str]) -> None:
+def run_app(folder: Path, link: str, resume: bool, changes: Sequence[str], personalize: str = "") -> None:
     """`fedsol flower run`: `flwr run` with the run configuration written out."""
     require_flower()
     if not (folder / "pyproject.toml").is_file():
@@ -44,6 +44,10 @@ def run_app(folder: Path, link: str, resume: bool, changes: Sequence[str]) -> No
         if any("'" in change or ";" in change for change in changes):
             raise InputError("--set: values with ' or ; are not allowed here; write a new app")
         config.append(f"set='{';'.join(changes)}'")
+    if personalize:
+        if "'" in personalize:
+            raise InputError("--personalize: values with ' are not allowed")
+        config.append(f"personalize='{personalize}'")
     flwr = str(Path(sys.executable).with_name("flwr"))
     identifier = _stream([flwr, "run", str(folder), link, "--stream", "--run-config", " ".join(config)])
     status = _status(flwr, link, identifier) if identifier else "not started"
