@@ -123,6 +123,21 @@ class Deployment:
         """Starts an app and waits for its end."""
         self.call(BIN / "fedsol", "flower", "run", name, "link", *options)
 
+    def restart_node(self, name: str, config: str, **environment: str) -> None:
+        """As a service manager does: Flower refuses a key for as long as it takes the killed node for connected."""
+        log = self.folder / f"{name}.log"
+        before = log.read_text().count("SuperNode ID")
+        process = self.start_node(name, config, **environment)
+
+        def connected() -> bool:
+            nonlocal process
+            if process.poll() is not None:
+                time.sleep(3)
+                process = self.start_node(name, config, **environment)
+            return log.read_text().count("SuperNode ID") > before
+
+        self.wait_for(connected, f"{name} to be let in again")
+
     def kill(self, name: str) -> None:
         """SIGKILL to a process and all that it started."""
         process = self.processes.pop(name)

@@ -56,13 +56,13 @@ def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
 
 @pytest.mark.long
 def test_a_killed_node_costs_its_update_and_a_killed_link_the_round_under_way(federation):
-    settings = {**THREE, "rounds": 4, "algorithm.name": "scaffold", "engine.timeout": 60, "engine.patience": 120}
+    settings = {**THREE, "rounds": 4, "algorithm.name": "scaffold", "engine.timeout": 300, "engine.patience": 600}
     run = federation.write_app("killed", settings)
     before = log_count(federation, "node1")
     federation.start("run", BIN / "fedsol", "flower", "run", "killed", "link")
     federation.wait_for(lambda: log_count(federation, "node1") == before + 2, "node1 to train in round 2")
     federation.kill("node1")
-    federation.start_node("node1", config(federation, 1))
+    federation.restart_node("node1", config(federation, 1))
     federation.wait_for(lambda: federation.rows(run) == 3, "the third round")
     link = federation.processes["link"]
     link.kill()  # it alone: its ServerApp notices by itself
@@ -153,7 +153,7 @@ def test_a_dishonest_node_is_rejected(federation, how):
     federation.kill("node2")
     hostile = Path(__file__).parent / "hostile"
     environment = {"HOSTILE": how, "PYTHONPATH": f"{hostile}:{federation.environment['PYTHONPATH']}"}
-    federation.start_node("node2", config(federation, 2), **environment)
+    federation.restart_node("node2", config(federation, 2), **environment)
     run = federation.write_app(f"hostile-{how}", {**THREE, "rounds": 1, "algorithm.name": "fedsol"})
     federation.run_app(f"hostile-{how}")
     (row,) = rows_of(run)

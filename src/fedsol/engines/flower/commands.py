@@ -73,9 +73,10 @@ def _status(flwr: str, link: str, identifier: str) -> str:
     for _ in range(LOOKS):
         command = [flwr, "list", link, "--run-id", identifier, "--format", "json"]
         done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
+        runs = json.loads(done.stdout or "{}").get("runs", [])
+        if not runs:
             return "unknown: its SuperLink does not answer"
-        status = str(json.loads(done.stdout)["runs"][0]["status"])
+        status = str(runs[0]["status"])
         if status.startswith("finished"):
             break
         time.sleep(1)
