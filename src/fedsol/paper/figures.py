@@ -92,13 +92,8 @@ def _share(found: Ours) -> tuple[float, float]:
 
 
 def titled(title: str, found: Iterable[Ours]) -> str:
-    """A picture's title, which says in what the runs that it shows are less than the paper's."""
-    differs = {one.differs for one in found} - {()}
-    if not differs:
-        return title
-    return f"{title}\nPARTIAL: " + (
-        "; ".join(*differs) if len(differs) == 1 else "shorter runs, fewer seeds or less data"
-    )
+    """A picture's title, which says if it shows less than the paper's runs (in what: the table beside it)."""
+    return f"{title}, PARTIAL" if any(one.differs for one in found) else title
 
 
 def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
