@@ -97,6 +97,8 @@ class Runs:
     sources: list[Source]
     experiment: Experiment
     """Of the first run; what `cost` measures."""
+    note: str = ""
+    """Stands in the titles after data and partition."""
 
     @property
     def series(self) -> list[Series[Source]]:
@@ -108,7 +110,8 @@ class Runs:
         """Data and partition."""
         partition = self.experiment.data.partition
         detail = {"dirichlet": f", alpha {partition.alpha:g}", "sharding": f", {partition.shards} shards"}
-        return f"{Path(self.experiment.data.name).stem}, {partition.kind}{detail.get(partition.kind, '')}"
+        data = f"{Path(self.experiment.data.name).stem}, {partition.kind}{detail.get(partition.kind, '')}"
+        return f"{data}, {self.note}" if self.note else data
 
 
 def find_runs(paths: Sequence[Path]) -> list[Source]:

@@ -29,10 +29,10 @@ def test_partitions_among_ten_clients(labels, tmp_path):
     ours = recipe.measure(cells, tmp_path)
     assert len(cells) == len(ours) == 8 * 4
     for level in ("s = 2", "s = 10"):
-        assert ours["Sharding", level, "smallest"].mean == ours["Sharding", level, "largest"].mean == 100
+        assert ours["Sharding", level, "samples, min"].mean == ours["Sharding", level, "samples, max"].mean == 100
     # A shard of 50 lies within one class, so two shards hold one class or two.
-    assert ours["Sharding", "s = 2", "most classes"].mean == 2
-    assert ours["LDA", "alpha = 0.05", "smallest"].mean < 100 < ours["LDA", "alpha = 0.05", "largest"].mean
+    assert ours["Sharding", "s = 2", "classes, max"].mean == 2
+    assert ours["LDA", "alpha = 0.05", "samples, min"].mean < 100 < ours["LDA", "alpha = 0.05", "samples, max"].mean
     written = recipe.draw(cells, ours, Folders(tmp_path, tmp_path / "out"))
     assert [path.name for path in written] == ["partitions.png", "partitions.pdf"]
     some = {key: value for key, value in ours.items() if key[1] == "s = 2"}

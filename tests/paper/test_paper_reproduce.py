@@ -373,6 +373,13 @@ def test_two_experiments_never_share_a_folder(tmp_path):
     assert fingerprint(paper) == fingerprint(paper.override({"data.root": "elsewhere", "engine.kind": "workers"}))
 
 
+def test_titles_of_pictures_say_what_is_partial():
+    from fedsol.paper.figures import titled
+
+    assert titled("a", [Ours(1.0)]) == "a"
+    assert titled("a", [Ours(1.0), Ours(2.0, None, ("1 of 3 seeds",))]) == "a, PARTIAL"
+
+
 def test_pictures_of_factors():
     from fedsol.paper.figures import draw_factor_panels
 

@@ -90,6 +90,7 @@ def _analysed(name: str) -> Draw:
         from fedsol.analyze import Options, Runs, analyze, find_runs
 
         sources = find_runs([run.path for found in ours.values() for run in found.runs])
-        return analyze(name, Runs(sources, sources[0].run.experiment), Options(folders.out / "analysis")).files
+        note = "PARTIAL" if any(found.differs for found in ours.values()) else ""
+        return analyze(name, Runs(sources, sources[0].run.experiment, note), Options(folders.out / "analysis")).files
 
     return draw

@@ -62,8 +62,8 @@ def data_recipes() -> list[Recipe]:
             unit="",
             digits=0,
             notes=[
-                "Samples and classes of a client, seed 0. The levels are those of the main table; the paper does not "
-                "say which its figure shows."
+                "Samples and classes of the client with fewest and of that with most, seed 0. The levels are those of "
+                "the main table; the paper does not say which its figure shows."
             ],
             measure=_measure_partitions,
             draw=_draw_partitions,
@@ -86,10 +86,10 @@ def data_recipes() -> list[Recipe]:
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 SIZES = {
-    "smallest": "smallest",
-    "largest": "largest",
-    "fewest classes": "fewest_classes",
-    "most classes": "most_classes",
+    "samples, min": "smallest",
+    "samples, max": "largest",
+    "classes, min": "fewest_classes",
+    "classes, max": "most_classes",
 }
 
 

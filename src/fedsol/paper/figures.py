@@ -1,6 +1,6 @@
 """The paper's figures that are drawn from training runs. They carry no printed numbers to compare with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def draw_factor_panels(name: str, title: str) -> Draw:
         if level is not None and "rho" in panels:
             places = sorted({point[0] for points in panels["rho"].values() for point in points})
             panels["rho"] = {"FedAvg": [(place, *_share(level)) for place in places], **panels["rho"]}
-        return draw_factors(panels, folders.out / name, title)
+        return draw_factors(panels, folders.out / name, titled(title, ours.values()))
 
     return draw
 
@@ -91,13 +91,20 @@ def _share(found: Ours) -> tuple[float, float]:
     return found.mean / 100, (found.std or 0.0) / 100
 
 
+def titled(title: str, found: Iterable[Ours]) -> str:
+    """A picture's title, which says if it shows less than the paper's runs (in what: the table beside it)."""
+    return f"{title}, PARTIAL" if any(one.differs for one in found) else title
+
+
 def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
     """One picture for each dataset that has runs."""
     written = []
     for dataset in dict.fromkeys(cell.key[2] for cell in cells if cell.key in ours):
-        runs = {cell.key[1]: ours[cell.key].runs for cell in cells if cell.key[2] == dataset and cell.key in ours}
-        path = folders.out / f"learning-curves-{DATASETS[dataset]}.png"
-        written.append(draw_runs(runs, path, f"{dataset}, LDA {LDA}"))
+        found = {cell.key[1]: ours[cell.key] for cell in cells if cell.key[2] == dataset and cell.key in ours}
+        runs = {method: one.runs for method, one in found.items()}
+        title = titled(f"{dataset}, LDA {LDA}", found.values())
+        stem = f"learning-curves-{DATASETS[dataset]}"
+        written += [draw_runs(runs, folders.out / f"{stem}.{kind}", title) for kind in ("png", "pdf")]
     return written
 
 

@@ -109,7 +109,7 @@ def draw_curves(
         lines = [draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_xlim(*_span(series))
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
         if percent:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))

@@ -57,7 +57,7 @@ def draw_preservation(series: Sequence[Runs], stem: Path, title: str) -> list[Pa
         right.set_title("after: classes held (—), absent (- -)")
         for axes in (left, right):
             axes.set(xlabel="round")
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
             light_grid(axes)
         left.set_ylabel("accuracy on the global test set")
