@@ -22,11 +22,11 @@ help:
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --editable '.[dev]'
+	$(PIP) install --quiet --editable .
 	@touch $@
 
-# Flower and Ray are heavy and only the tests need them.
-$(VENV)/.installed-flower: $(VENV)/.installed
+# What the tests need is heavy (Flower, Ray, trackers), and a demo does without.
+$(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[dev,flower]'
 	@touch $@
 
@@ -38,40 +38,41 @@ demo: $(VENV)/.installed
 	@echo "  $(BIN)/fedsol run --set algorithm.rho=1.0 --set data.partition.alpha=0.5"
 	@echo "  $(BIN)/fedsol compare -a fedavg -a fedsol:perturb=all -a fedsol:strength=adaptive-column"
 	@echo "  $(BIN)/fedsol partition --out demo/partition    # who has which classes: demo/partition/partition.png"
+	@echo "  $(BIN)/fedsol report demo -o demo/report.html   # one page about all of it, to open in a browser"
 	@echo "  $(BIN)/fedsol list experiments                  # the paper's, ready to run"
 
-test: $(VENV)/.installed-flower
+test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q
 
-test-flower: $(VENV)/.installed-flower
+test-flower: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q tests/flower -m "long or not long"
 
-lint: $(VENV)/.installed-flower
+lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 check: lint test
 
-faults: $(VENV)/.installed
+faults: $(VENV)/.installed-dev
 	$(BIN)/python tests/kill_runs.py 60
 
-format: $(VENV)/.installed
+format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.installed-dev
 	for question in step_cost peak round_cost peers growth sweep_jobs; do $(BIN)/python benchmarks/$$question.py || exit 1; done
 	$(BIN)/python benchmarks/report.py
 
-gallery: $(VENV)/.installed
+gallery: $(VENV)/.installed-dev
 	$(BIN)/python tools/gallery.py
 
-docs: $(VENV)/.installed
+docs: $(VENV)/.installed-dev
 	$(BIN)/python -m fedsol.reference docs/experiment.md
 	$(BIN)/python results/personalization/table.py
 
-results: $(VENV)/.installed
+results: $(VENV)/.installed-dev
 	$(BIN)/python -m fedsol.paper.page results docs/results.md
 
 clean:
