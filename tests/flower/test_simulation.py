@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
-pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
 
 from deployment import free_port, listens
 from test_contract import CASES, experiment
@@ -19,6 +19,8 @@ from test_training import rows_without_seconds
 
 import fedsol
 from fedsol.files import same_tensors
+
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation runs on Ray")
 
 TESTS = Path(__file__).parents[1]
 FOUR = ["fedsol", "scaffold", "moon", "perfedavg"]
