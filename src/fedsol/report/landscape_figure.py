@@ -1,6 +1,7 @@
 """Figure: loss landscapes over the top two eigenvectors of the Hessian, all on one scale."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from fedsol.report.style import INK, fedsol_style, new_figure, save_pictures
 
 LEVELS = 14
 COLUMNS = 3
+LETTERS = 10.5
+"""Of a title, in an inch."""
 
 
 def draw_landscapes(found: Sequence[tuple[str, Landscape]], stem: Path, title: str) -> list[Path]:
@@ -25,7 +28,9 @@ def draw_landscapes(found: Sequence[tuple[str, Landscape]], stem: Path, title: s
     columns = min(len(found), COLUMNS)
     rows = math.ceil(len(found) / columns)
     with fedsol_style():
-        figure = new_figure(max(3.4 * columns + 0.9, 5.2), 3.9 * rows + 0.2)
+        width = max(3.4 * columns + 0.9, 5.2)
+        heading = textwrap.fill(title, int(LETTERS * width))
+        figure = new_figure(width, 3.9 * rows + 0.2 + 0.2 * heading.count("\n"))
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (label, one), surface in zip(panels, found, surfaces, strict=False):
             filled = axes.contourf(one.places, one.places, surface, levels=levels, cmap=SEQUENTIAL, extend="both")
@@ -39,7 +44,7 @@ def draw_landscapes(found: Sequence[tuple[str, Landscape]], stem: Path, title: s
             axes.set_visible(False)
         bar = figure.colorbar(filled, ax=list(panels), shrink=0.8, aspect=28, pad=0.02, format="%.3g")
         bar.set_label("loss on training examples (log scale)")
-        figure.suptitle(title, x=0.01, ha="left")
+        figure.suptitle(heading, x=0.01, ha="left")
         return save_pictures(figure, stem)
 
 
