@@ -127,6 +127,8 @@ def _run_batches(
         after_epoch(epoch, {**local, **task.buffers})
         for group in optimizer.param_groups:
             group["lr"] *= training.lr_decay
+        if steps == last_step:
+            break
     for tensor in local.values():
         tensor.grad = None
     return float(total) / max(steps, 1), steps

@@ -16,6 +16,7 @@ from fedsol.federation import build_federation
 STARTED = re.compile(r"started run (\d+)")
 COMPLETED = "finished:completed"
 LOOKS = 30
+"""How often, a second apart, Flower is asked whether a run whose stream has ended is over."""
 
 
 def write_app_for(name: str | None, changes: Sequence[str], folder: Path, out: Path, app_name: str) -> None:
