@@ -50,7 +50,9 @@ def run(experiment_file: Path, config: Any, grid: Grid) -> None:
         raise InputError(f"out: {str(out)!r} is not allowed in the run configuration: it must be an absolute path")
     changes = dict(parse_override(change) for change in str(config.get("set", "")).split(";") if change.strip())
     if any(key.partition(".")[0] == "privacy" for key in changes):
-        raise InputError("--set: privacy cannot be changed for one start: it is what the clients agreed to; write a new app")
+        raise InputError(
+            "--set: privacy cannot be changed for one start: it is what the clients agreed to; write a new app"
+        )
     experiment = Experiment(**apply_overrides(read_toml(experiment_file), changes))
     asked = _personal_settings(str(config.get("personalize", "")), experiment)
 
