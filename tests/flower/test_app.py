@@ -16,8 +16,9 @@ from test_grid import simulated
 from typer.testing import CliRunner
 
 import fedsol
-from fedsol import Experiment
+from fedsol import Experiment, InputError
 from fedsol.cli import app
+from fedsol.engines.flower import server
 from fedsol.estimate.traffic import bytes_per_client
 from fedsol.federation import build_federation
 
@@ -107,3 +108,19 @@ def test_in_a_deployment_no_state_travels(tmp_path):
     per_client = bytes_per_client(federation)
     assert grid.bytes_down == pytest.approx(clients * per_client.down, rel=0.02)
     assert grid.bytes_up == pytest.approx(clients * per_client.up, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"out": "relative"}, "out: 'relative' is not allowed in the run configuration"),
+        ({"set": "privacy.clipping=server"}, "privacy cannot be changed for one start"),
+        ({"set": "rounds=0"}, "rounds: 0 is not allowed"),
+    ],
+)
+def test_what_the_server_app_refuses_before_it_writes_anything(config, message, tmp_path):
+    settings = experiment({"name": "fedavg"})
+    (tmp_path / "experiment.toml").write_text(settings.to_toml())
+    with pytest.raises(InputError, match=message):
+        server.run(tmp_path / "experiment.toml", {"out": str(tmp_path / "run"), **config}, FakeGrid(4))
+    assert not (tmp_path / "run").exists()
