@@ -67,6 +67,14 @@ def test_the_page_of_a_few_runs(results):
     assert "Machine time in all: 1.0 hours" in text
 
 
+def test_runs_are_compared_after_the_rounds_that_all_have(results):
+    keep(results, "cifar10-dirichlet-0.1/fedprox", METHODS["FedProx"], [0.1] * 10 + [0.2] * 10 + [0.9] * 10)
+    text = page.render(results)
+    assert "| fedprox | 0 | 20 | 20.00 | 20.00 | 20.00 | 20 | +0.00 |" in text
+    assert "| FedProx | 59.80 ± 1.12 | 20.00 [a] | -39.80 |" in text
+    assert "\n\nLonger runs: fedprox (seed 0) after 30 rounds: 90.00, mean of the last 10 90.00.\n" in text
+
+
 def test_a_table_that_shares_only_fedavg_with_the_runs_is_left_out(results):
     text = page.render(results)
     assert "### gradient-projection" not in text

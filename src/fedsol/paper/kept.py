@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ class Kept:
         values = self.accuracies
         return [statistics.fmean(values[max(0, end - LAST) : end]) for end in range(1, len(values) + 1)]
 
+    def until(self, rounds: int) -> "Kept":
+        """The run as it stood after so many rounds."""
+        return replace(self, run=replace(self.run, rows=self.run.rows[:rounds]))
+
     def reached(self, accuracy: float) -> int | None:
         """The first round at which the mean of ten is as high."""
         rounds = [row["round"] for row in self.run.rows if row["test_accuracy"] is not None]
@@ -52,6 +56,20 @@ def read_kept(results: Path) -> list[Kept]:
         environment = json.loads((file.parent / "environment.json").read_text(encoding="utf-8"))
         kept.append(Kept(group, cell, read_run(file.parent), environment))
     return kept
+
+
+def by_group(kept: Sequence[Kept]) -> dict[str, list[Kept]]:
+    """The runs of every group."""
+    groups: dict[str, list[Kept]] = {}
+    for item in kept:
+        groups.setdefault(item.group, []).append(item)
+    return groups
+
+
+def at_common_rounds(kept: Sequence[Kept]) -> list[Kept]:
+    """Every run as it stood after the rounds that all runs of its group have, as only these can be compared."""
+    rounds = {name: min(len(item.run.rows) for item in items) for name, items in by_group(kept).items()}
+    return [item.until(rounds[item.group]) for item in kept]
 
 
 class Index:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedsol.files import write_atomically
 from fedsol.paper.figures import draw_runs
-from fedsol.paper.kept import LAST, Index, Kept, read_kept, read_measured
+from fedsol.paper.kept import LAST, Index, Kept, at_common_rounds, by_group, read_kept, read_measured
 from fedsol.paper.numbers import Key, Number
 from fedsol.paper.printing import as_markdown
 from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
@@ -27,7 +27,8 @@ CURVES = f"""## Learning curves
 
 Test accuracy in %. Single rounds jump, so runs are compared by the mean of the last {LAST} rounds: "gain over FedAvg"
 is the difference of these means, "as FedAvg in round" the first round in which a run's mean of {LAST} is as high as
-FedAvg's last one ("–": never). The paper's numbers are those after all its rounds.
+FedAvg's last one ("–": never). Runs of one group are compared after the rounds that all of them have; what longer ones
+came to stands below. The paper's numbers are those after all its rounds.
 """
 
 PICTURES = Path("images") / "results"
@@ -40,13 +41,13 @@ def render(results: Path) -> str:
     discussion = results / "discussion.md"
     if discussion.is_file():
         parts.append(discussion.read_text(encoding="utf-8"))
-    index = Index(kept)
+    index = Index(at_common_rounds(kept))
     filled = [(recipe, recipe.cells()) for recipe in recipes().values()]
     tables = _tables(filled, read_measured(results), index)
     parts += ["## Tables of the paper\n", *tables] if tables else []
     trained = [cell for recipe, cells in filled if recipe.evaluate is None for cell in cells]
     paper = _paper_numbers(trained, index)
-    parts += [CURVES, *(_group(name, runs, paper) for name, runs in _groups(kept).items())]
+    parts += [CURVES, *(_group(name, runs, paper) for name, runs in by_group(kept).items())]
     parts.append(_every_run(kept))
     return "\n".join(parts)
 
@@ -55,15 +56,8 @@ def draw(results: Path, folder: Path) -> list[Path]:
     """The learning curves of every group, as the page shows them."""
     return [
         draw_runs(_smoothed(runs), folder / f"{name}.png", f"{_title(runs)}: mean of {LAST} rounds")
-        for name, runs in _groups(read_kept(results)).items()
+        for name, runs in by_group(read_kept(results)).items()
     ]
-
-
-def _groups(kept: Sequence[Kept]) -> dict[str, list[Kept]]:
-    groups: dict[str, list[Kept]] = {}
-    for item in kept:
-        groups.setdefault(item.group, []).append(item)
-    return groups
 
 
 def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
@@ -102,8 +96,8 @@ def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[tuple[str, str],
 
 
 def _group(name: str, runs: Sequence[Kept], paper: Mapping[tuple[str, str], Number]) -> str:
-    """A picture and a table of all runs on the same data."""
-    cells = _cells(runs)
+    """A picture of all runs on the same data, and a table of where they stood after the rounds that all have."""
+    cells = _cells(at_common_rounds(runs))
     base = next((cell for cell, items in cells.items() if items[0].run.experiment.algorithm["name"] == "fedavg"), None)
     ours = {cell: _mean([item.means[-1] for item in items]) for cell, items in cells.items()}
     theirs = {cell: paper[name, cell] for cell in cells if (name, cell) in paper}
@@ -129,7 +123,19 @@ def _group(name: str, runs: Sequence[Kept], paper: Mapping[tuple[str, str], Numb
                 compared[2] = f"{theirs[cell].mean - theirs[base].mean:+.2f}"
         lines.append(f"| {' | '.join([*values[:-1], *compared[:2], values[-1], compared[2]])} |")
     picture = f"![Learning curves: {_title(runs)}]({(PICTURES / name).as_posix()}.png)"
-    return f"### {_title(runs)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
+    return f"### {_title(runs)}\n\n{picture}\n\n" + "\n".join([*lines, *_went_on(runs)]) + "\n"
+
+
+def _went_on(runs: Sequence[Kept]) -> list[str]:
+    """What the runs came to that have more rounds than others of their group."""
+    common = min(len(item.run.rows) for item in runs)
+    longer = [
+        f"{item.cell} (seed {item.run.experiment.seed}) after {len(item.run.rows)} rounds: "
+        f"{_percent(item.accuracies[-1:])}, mean of the last {LAST} {_percent(item.means[-1:])}"
+        for item in runs
+        if len(item.run.rows) > common
+    ]
+    return ["", f"Longer runs: {'; '.join(longer)}."] if longer else []
 
 
 def _title(runs: Sequence[Kept]) -> str:
