@@ -98,6 +98,26 @@ def test_another_experiment_cannot_go_on_with_a_run(tiny, tmp_path):
         fedsol.train(tiny.override({"seed": 4, "client.lr": 0.5}), out=tmp_path, resume=True)
 
 
+def test_more_rounds_go_on_as_if_there_had_always_been_so_many(tiny, tmp_path):
+    fedsol.train(tiny, out=tmp_path)
+    longer = tiny.override({"rounds": tiny.rounds + 2})
+    whole = fedsol.train(longer)
+    assert_same_run(fedsol.train(longer, out=tmp_path, resume=True), whole)
+    assert Experiment.load(tmp_path / "experiment.toml") == whole.experiment
+    assert len(json.loads((tmp_path / "environment.json").read_text())["lengthened"]) == 1
+    fedsol.train(longer, out=tmp_path, resume=True)
+    assert len(json.loads((tmp_path / "environment.json").read_text())["lengthened"]) == 1
+
+
+@pytest.mark.parametrize("changes", [{"rounds": 1}, {"rounds": 9, "seed": 4}])
+def test_fewer_rounds_or_more_of_another_experiment_are_refused(tiny, tmp_path, changes):
+    fedsol.train(tiny, out=tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"other values of (rounds|seed)$"):
+        fedsol.train(tiny.override(changes), out=tmp_path, resume=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_resume_needs_a_directory(tiny):
     with pytest.raises(InputError, match="resume: needs the directory"):
         fedsol.train(tiny, resume=True)

@@ -160,8 +160,10 @@ class RunDirectory:
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
 
     def check_same_run(self, federation: Federation) -> None:
-        """Refuses to go on with another experiment, other data or another partition than the run began with."""
+        """Refuses to go on with another experiment (but for more rounds), other data or another partition."""
         differences = differing_keys(self.read_experiment(), federation.experiment)
+        if self._is_longer(federation.experiment):
+            differences.remove("rounds")
         if differences:
             raise InputError(f"{self.path}: the run began with other values of {', '.join(differences)}")
         if self._read_environment().get("data_sha256") != data_hash(federation.dataset):
@@ -173,6 +175,21 @@ class RunDirectory:
         began_with = load_manifest(self.path / "partition.json").sha256
         if began_with != partition_hash([indices.numpy() for indices in federation.partition]):
             raise InputError(f"{self.path}: the run began with another partition of the data (sha256 {began_with})")
+
+    def lengthen(self, experiment: Experiment) -> None:
+        """Gives the run as many rounds as the experiment has, if these are more, and notes the command that did."""
+        if not self._is_longer(experiment):
+            return
+        lengthened = [*self._read_environment().get("lengthened", []), shlex.join(sys.argv)]
+        surroundings = {**self._read_environment(), "lengthened": lengthened}
+        with disk_errors_named(self.path):
+            write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
+            longer = self.read_experiment().override({"rounds": experiment.rounds})
+            write_atomically(self.path / "experiment.toml", longer.to_toml())
+
+    def _is_longer(self, experiment: Experiment) -> bool:
+        begun = self.read_experiment()
+        return experiment.rounds is not None and begun.rounds is not None and experiment.rounds > begun.rounds
 
     def read_id(self) -> str:
         """What tells this run from every other, of the same experiment too."""

@@ -170,6 +170,7 @@ class _Loop:
             )
         elif rows:
             log.warning("%s: there is no checkpoint yet; the run starts again with round 1", self.directory.path)
+        self.directory.lengthen(self.federation.experiment)
         self.rows = rows[: self.saved_round]
         self.directory.rewrite_rows(self.rows)
 
