@@ -18,7 +18,7 @@ from fedsol.errors import InputError
 from fedsol.experiment import KEYS_WITHOUT_EFFECT, parse_override
 from fedsol.files import write_atomically
 from fedsol.personalization.client import PersonalResult
-from fedsol.personalization.comparison import Entry, as_rows, read_baselines, read_entries
+from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
 from fedsol.personalization.loop import Watch, no_model, personalize
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.settings import METHODS, PersonalSettings, check_held_out, parse_epochs
@@ -76,10 +76,9 @@ def personalize_runs(
     waiting = {path: place for path, place in places.items() if place != path}
     if not resume and (taken := [place for place in waiting.values() if PersonalDirectory(place).exists]):
         raise InputError(f"{taken[0]}: holds results already; resume (--resume) or choose another directory (--out)")
-    read_baselines(against)
-    read_entries([path for path in runs if path not in waiting])
-    for path in waiting:
-        _check_run(path, request)
+    finished = read_entries([path for path in runs if path not in waiting])
+    federations = {entry.federation for entry in finished} | {_check_run(path, request) for path in waiting}
+    check_baselines(against, federations)
     for path, place in waiting.items():
         _personalize(path, place, request, resume)
     entries = read_entries(list(places.values()), against)
@@ -136,13 +135,16 @@ def _short_name(path: Path, runs: Sequence[Path]) -> str:
     return "-".join(parts[1:])
 
 
-def _check_run(path: Path, request: Request) -> None:
-    """Refuses a run for which the request makes no sense, as far as its small files tell."""
+def _check_run(path: Path, request: Request) -> tuple[Any, ...]:
+    """Refuses a run for which the request makes no sense, as far as its small files tell; its clients and tests."""
     folder = RunDirectory(path)
+    experiment = folder.read_experiment()
     settings = PersonalSettings(**{"method": request.method_for(path), **request.changes})
-    check_held_out(folder.read_experiment().data.partition.held_out, settings)
+    held_out = experiment.data.partition.held_out
+    check_held_out(held_out, settings)
     if not folder.checkpoints.exist():
         raise no_model(folder)
+    return federation_of({**folder.read_hashes(), "held_out": held_out, "seed": experiment.seed}, settings)
 
 
 def _personalize(path: Path, place: Path, request: Request, resume: bool) -> None:

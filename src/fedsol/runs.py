@@ -191,6 +191,14 @@ class RunDirectory:
         begun = self.read_experiment()
         return experiment.rounds is not None and begun.rounds is not None and experiment.rounds > begun.rounds
 
+    def read_hashes(self) -> dict[str, str | None]:
+        """What the data and the partition were when the run began."""
+        manifest = self.path / "partition.json"
+        return {
+            "data_sha256": self._read_environment().get("data_sha256"),
+            "partition_sha256": load_manifest(manifest).sha256 if manifest.is_file() else None,
+        }
+
     def read_id(self) -> str:
         """What tells this run from every other, of the same experiment too."""
         identity = self._read_environment().get("id")

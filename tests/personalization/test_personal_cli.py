@@ -119,10 +119,17 @@ def test_everything_is_looked_at_before_the_first_client_trains(folders, tmp_pat
     assert fedsol("personalize", folders / "alone", "--out", unfinished).exit_code == 0
     (unfinished / "clients.jsonl").write_text("")
     again = tmp_path / ".." / tmp_path.name / "without"
-    cases = {without: "has no global model yet", unfinished: "is not finished (0 of 4 clients)", again: "given twice"}
-    for second, part in cases.items():
-        first = without if second == again else folders / "fedavg"
-        done = fedsol("personalize", first, second, "--epochs", "1", "--out", "out")
+    others = tmp_path / "others"
+    stranger = library.train(experiment({"name": "local-only"}, seed=1))
+    library.personalize(stranger, changes={"epochs": (1,)}, out=others)
+    cases = {
+        (folders / "fedavg", without): "has no global model yet",
+        (folders / "fedavg", unfinished): "is not finished (0 of 4 clients)",
+        (without, again): "given twice",
+        (folders / "fedavg", "--against", others): "it has other clients, or other test sets, than these",
+    }
+    for arguments, part in cases.items():
+        done = fedsol("personalize", *arguments, "--epochs", "1", "--out", "out")
         assert done.exit_code == 2
         assert part in done.output
         assert not Path("out").exists()

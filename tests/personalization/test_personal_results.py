@@ -14,7 +14,7 @@ from fedsol import InputError, RunError
 from fedsol.engines.local import LocalEngine
 from fedsol.federation import Federation
 from fedsol.personalization.client import Outcome, PersonalResult
-from fedsol.personalization.comparison import as_rows, read_entries
+from fedsol.personalization.comparison import as_rows, check_baselines, read_entries
 from fedsol.personalization.loop import Watch
 from fedsol.personalization.results import PersonalDirectory, client_table
 from fedsol.personalization.statistics import Losers, Spread, losers, spread, summary_of
@@ -272,7 +272,8 @@ def test_what_cannot_be_compared_is_refused(compared, tmp_path):
     with pytest.raises(InputError, match="its method is not local-only"):
         read_entries([compared / "tuned"], [compared / "knn"])
     with pytest.raises(InputError, match="it has other clients, or other test sets"):
-        read_entries([compared / "tuned"], [compared / "others"])
+        check_baselines([compared / "others"], {read_entries([compared / "tuned"])[0].federation})
+    check_baselines([compared / "alone"], {read_entries([compared / "tuned"])[0].federation})
     with pytest.raises(InputError, match=r"no personal\.json"):
         read_entries([tmp_path])
     unfinished = tmp_path / "unfinished"
@@ -295,3 +296,7 @@ def test_labels_tell_results_apart(compared, tmp_path):
     (same / "personal.json").write_text(json.dumps({**description, "seed": 7}))
     labels = [entry.label for entry in read_entries([compared / "tuned", same])]
     assert labels == ["fedavg + finetune, seed 0", "fedavg + finetune, seed 7"]
+    changed = {**description, "algorithm": {"name": "fedavg", "rho": 2.0}}
+    (same / "personal.json").write_text(json.dumps(changed))
+    labels = [entry.label for entry in read_entries([compared / "tuned", same])]
+    assert labels == ["fedavg + finetune", "fedavg + finetune, rho = 2.0"]

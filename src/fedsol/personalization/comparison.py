@@ -1,7 +1,7 @@
 """Several personalisations side by side: one table, and who loses by federating."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,18 @@ class Entry:
     @property
     def federation(self) -> tuple[Any, ...]:
         """Equal for results of the same clients on the same tests."""
-        settings = PersonalSettings(**self.description["settings"])
-        return (*(self.description[key] for key in SAME_CLIENTS), *settings.tests)
+        return federation_of(self.description, PersonalSettings(**self.description["settings"]))
+
+
+def federation_of(description: Mapping[str, Any], settings: PersonalSettings) -> tuple[Any, ...]:
+    """Equal for the same clients on the same tests; `description` is of results or of a run that will have some."""
+    return (*(description[key] for key in SAME_CLIENTS), *settings.tests)
 
 
 def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[Entry]:
     """Finished results; each learns what its clients reach alone from a Local-only among them or in `against`."""
     entries = [_read(path) for path in paths]
     baselines = read_baselines(against)
-    for path, baseline in zip(against, baselines, strict=True):
-        if all(baseline.federation != entry.federation for entry in entries):
-            raise InputError(f"--against: {path} is not allowed: it has other clients, or other test sets, than these")
     alone = {entry.federation: _alone(entry) for entry in [*entries, *baselines] if entry.is_alone}
     labels = _labels(entries)
     return [
@@ -66,6 +67,13 @@ def read_baselines(paths: Sequence[Path]) -> list[Entry]:
         if not baseline.is_alone:
             raise InputError(f"--against: {path} is not allowed: its method is not local-only")
     return found
+
+
+def check_baselines(paths: Sequence[Path], federations: Collection[tuple[Any, ...]]) -> None:
+    """Refuses Local-only results that say nothing about any of the federations."""
+    for path, baseline in zip(paths, read_baselines(paths), strict=True):
+        if baseline.federation not in federations:
+            raise InputError(f"--against: {path} is not allowed: it has other clients, or other test sets, than these")
 
 
 def _read(path: Path) -> Entry:
@@ -93,9 +101,10 @@ def _alone(entry: Entry) -> dict[int, float]:
 
 
 def _labels(entries: Sequence[Entry]) -> list[str]:
-    """Algorithm and method; where that is not enough, also the seed; where that is not, the folder."""
+    """Algorithm and method; where that is not enough, also settings, or the seed; where that is not, the folder."""
     ways = (
         _name,
+        lambda entry: _name_and_settings(entry, entries),
         lambda entry: f"{_name(entry)}, seed {entry.description['seed']}",
         lambda entry: str(entry.directory.path),
     )
@@ -113,6 +122,18 @@ def _name(entry: Entry) -> str:
         return str(method)
     body = " (body)" if entry.description["trains"] == "body" else ""
     return f"{algorithm}{body} + {method}"
+
+
+def _name_and_settings(entry: Entry, entries: Sequence[Entry]) -> str:
+    """The name, and the values in which it differs from others of that name."""
+    rivals = [_values(other) for other in entries if _name(other) == _name(entry)]
+    own = _values(entry)
+    differing = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
+    return ", ".join([_name(entry), *(f"{key} = {own[key]}" for key in differing)])
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    return {**entry.description["algorithm"], **entry.description["settings"]}
 
 
 def as_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
