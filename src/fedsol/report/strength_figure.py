@@ -12,7 +12,7 @@ from fedsol.report.style import fedsol_style, new_figure, save_pictures
 
 PANELS = (
     ("mean", "mean Lambda", "mean of Lambda (log scale)"),
-    ("evenness", "mean Lambda × √size", "1: all weights moved equally far"),
+    ("evenness", "mean Lambda × √n", "1: the n weights of a norm moved alike"),
     ("movement", "movement", "‖w − a‖ / ‖a‖"),
 )
 
