@@ -174,7 +174,7 @@ def test_a_source_that_is_not_there(tmp_path, capsys):
 def test_rounds_without_a_test_are_passed_over():
     rows = [{"round": number, "test_accuracy": None if number % 2 else number / 100} for number in range(1, 41)]
     item = Kept("group", "cell", FinishedRun(Path("there"), fedsol.Experiment(), rows), {})
-    assert len(item.means) == 20
-    assert item.means[-1] == pytest.approx(sum(range(22, 41, 2)) / 1000)
-    assert item.reached(0.13) == 22  # the mean of 4, 6, … 22
-    assert item.reached(0.5) is None
+    assert len(item.run.means) == 20
+    assert item.run.means[-1] == pytest.approx(sum(range(22, 41, 2)) / 1000)
+    assert item.run.reached(0.13) == 22  # the mean of 4, 6, … 22
+    assert item.run.reached(0.5) is None

@@ -9,7 +9,7 @@ from fedsol.analysis.cost import costs, step_seconds
 from fedsol.analysis.outline import outline
 from fedsol.analysis.toy import Toy, ToySettings, fedprox_fixed_point, fedsol_fixed_point, toy
 from fedsol.paper.numbers import Key, Number
-from fedsol.paper.recipe import Cell, Folders, Ours, Recipe
+from fedsol.paper.recipe import Cell, Drawn, Folders, Ours, Recipe
 from fedsol.paper.setting import METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, make_recipe
 
@@ -96,7 +96,7 @@ def _toy(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
     return {cell.key: Ours(ends[cell.key[1]][COORDINATES.index(cell.key[2])]) for cell in cells}
 
 
-def _draw_toy(_cells: Sequence[Cell], _ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+def _draw_toy(_cells: Sequence[Cell], _ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
     from fedsol.report.toy_figure import draw_toy
 
-    return draw_toy(_paths(), folders.out / "toy")
+    return Drawn(draw_toy(_paths(), folders.out / "toy"))

@@ -9,7 +9,7 @@ from fedsol.data.datasets import SPECS
 from fedsol.experiment import Experiment
 from fedsol.listing import settings_of
 from fedsol.paper.numbers import Key, Number, read_table
-from fedsol.paper.recipe import Cell, Evaluate, Measure, Ours, Recipe
+from fedsol.paper.recipe import Afterwards, Cell, Evaluate, Measure, Ours, Recipe
 from fedsol.paper.setting import DATASETS, METHODS, MODELS, experiment, fedsol
 
 CIFAR, LDA = "cifar10", "alpha = 0.1"
@@ -43,6 +43,7 @@ def make_recipe(
     notes: Sequence[str] = (),
     measure: Measure | None = None,
     evaluate: Evaluate | None = None,
+    afterwards: Afterwards | None = None,
 ) -> Recipe:
     """The recipe of a stored table whose cells are exactly the paper's."""
     table = read_table(name)
@@ -57,6 +58,7 @@ def make_recipe(
         notes,
         measure,
         evaluate,
+        afterwards,
     )
 
 
