@@ -67,6 +67,13 @@ def test_the_page_of_a_few_runs(results):
     assert "Machine time in all: 1.0 hours" in text
 
 
+def test_a_command_with_a_bar_stays_in_its_cell(results):
+    file = results / "cifar10-dirichlet-0.1/fedavg/environment.json"
+    command = "fedsol reproduce main --only 'method=fedavg|fedsol'"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "command": command}))
+    assert "| `fedsol reproduce main --only 'method=fedavg\\|fedsol'` | 0 |" in page.render(results)
+
+
 def test_runs_are_compared_after_the_rounds_that_all_have(results):
     keep(results, "cifar10-dirichlet-0.1/fedprox", METHODS["FedProx"], [0.1] * 10 + [0.2] * 10 + [0.9] * 10)
     text = page.render(results)
