@@ -107,6 +107,14 @@ def test_spread():
     assert calibration.spread_of([float(value) for value in range(11)]) == pytest.approx((9 - 1) / 2 / 5)
 
 
+def test_a_first_repeat_that_takes_long_is_the_only_one():
+    plan = plan_of(experiment({"name": "fedavg"}))
+    (found,) = calibration.calibrate([plan], Effort(seconds=0, fewest=2, most=2, enough=0.0))
+    assert (found.repeats, found.spread) == (1, 0.0)
+    (found,) = calibration.calibrate([plan], QUICK)
+    assert found.repeats == 2
+
+
 def test_makespan_deals_the_longest_first():
     assert prediction.makespan(np.array([1.0, 2.0, 3.0, 4.0]), 2) == 5.0
     assert prediction.makespan(np.array([1.0, 2.0, 3.0, 4.0]), 1) == 10.0

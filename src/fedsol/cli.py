@@ -283,7 +283,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="A table or figure of the paper, or `list` for all of them.")],
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Some cells: dataset=cifar10,alpha=0.1,method=fedavg|fedsol; may be given often."),
+        typer.Option("--only", help="Some cells: 'dataset=cifar10,method=fedavg|fedsol'; may be given often."),
     ] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Instead of the paper's.")] = None,
     seeds: Annotated[str, typer.Option("--seeds", help="Comma-separated.")] = "0,1,2",

@@ -149,7 +149,7 @@ def _check_run(path: Path, request: Request) -> tuple[Any, ...]:
 
 def _personalize(path: Path, place: Path, request: Request, resume: bool) -> None:
     try:
-        with _progress(console, path.name) as watch:
+        with clients_shown(console, path.name) as watch:
             personalize(path, request.method, request.changes_for(path), place, resume, request.where, watch)
     except KeyboardInterrupt:
         if PersonalDirectory(place).exists:
@@ -158,30 +158,40 @@ def _personalize(path: Path, place: Path, request: Request, resume: bool) -> Non
 
 
 @contextmanager
-def _progress(on: Console, label: str) -> Iterator[Watch]:
-    """A bar of clients in a terminal; a line for every tenth of them anywhere else."""
+def clients_shown(on: Console, label: str) -> Iterator[Watch]:
+    """A bar of clients in a terminal; a line for every tenth of them anywhere else; nothing if all are done."""
     if on.is_terminal:
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=on) as bar:
-            task = bar.add_task(escape(label))
-            yield Watch(
-                lambda done, clients: bar.update(task, completed=done, total=clients),
-                lambda _result: bar.advance(task),
-            )
+        bar = Progress(*columns, console=on)
+        task = bar.add_task(escape(label))
+
+        def show(done: int, clients: int) -> None:
+            bar.update(task, completed=done, total=clients)
+            if done < clients:
+                bar.start()
+
+        try:
+            yield Watch(show, lambda _result: bar.advance(task))
+        finally:
+            bar.stop()
         return
     counts = [0, 0]
 
     def started(done: int, clients: int) -> None:
         counts[:] = [done, clients]
-        if done:
-            say(f"{label}: {done} of {clients} clients are done already")
+        if 0 < done < clients:
+            _line(on, f"{label}: {done} of {clients} clients are done already")
 
     def finished(_result: PersonalResult) -> None:
         counts[0] += 1
         if counts[0] * 10 % counts[1] < 10:
-            say(f"{label}: {counts[0]}/{counts[1]} clients")
+            _line(on, f"{label}: {counts[0]}/{counts[1]} clients")
 
     yield Watch(started, finished)
+
+
+def _line(on: Console, text: str) -> None:
+    on.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _write_report(entries: Sequence[Entry], target: Path) -> None:

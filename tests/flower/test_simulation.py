@@ -87,6 +87,17 @@ def test_a_cluster_that_is_not_there_is_one_clear_message(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_without_an_address_a_cluster_is_started_and_none_searched_for():
+    """Ray on its own would join the cluster that was last on this machine, or wait minutes for one that is gone."""
+    from fedsol.engines.flower.simulation import backend
+    from fedsol.settings import EngineSettings
+
+    given = {"logging_level": "ERROR", "log_to_driver": False}
+    assert backend(EngineSettings())["init_args"] == {**given, "address": "local"}
+    assert backend(EngineSettings(workers=3))["init_args"] == {**given, "address": "local", "num_cpus": 3}
+    assert backend(EngineSettings(workers=3, address="auto"))["init_args"] == {**given, "address": "auto"}
+
+
 def test_what_it_leaves_behind_is_the_usual_run_directory(tmp_path):
     settings = experiment({"name": "fedavg"}, rounds=1)
     assert simulate(settings, tmp_path, "--set", "engine.kind=flower").returncode == 0

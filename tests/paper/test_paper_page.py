@@ -67,6 +67,13 @@ def test_the_page_of_a_few_runs(results):
     assert "Machine time in all: 1.0 hours" in text
 
 
+def test_a_command_with_a_bar_stays_in_its_cell(results):
+    file = results / "cifar10-dirichlet-0.1/fedavg/environment.json"
+    command = "fedsol reproduce main --only 'method=fedavg|fedsol'"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "command": command}))
+    assert "| `fedsol reproduce main --only 'method=fedavg\\|fedsol'` | 0 |" in page.render(results)
+
+
 def test_runs_are_compared_after_the_rounds_that_all_have(results):
     keep(results, "cifar10-dirichlet-0.1/fedprox", METHODS["FedProx"], [0.1] * 10 + [0.2] * 10 + [0.9] * 10)
     text = page.render(results)
@@ -174,7 +181,7 @@ def test_a_source_that_is_not_there(tmp_path, capsys):
 def test_rounds_without_a_test_are_passed_over():
     rows = [{"round": number, "test_accuracy": None if number % 2 else number / 100} for number in range(1, 41)]
     item = Kept("group", "cell", FinishedRun(Path("there"), fedsol.Experiment(), rows), {})
-    assert len(item.means) == 20
-    assert item.means[-1] == pytest.approx(sum(range(22, 41, 2)) / 1000)
-    assert item.reached(0.13) == 22  # the mean of 4, 6, … 22
-    assert item.reached(0.5) is None
+    assert len(item.run.means) == 20
+    assert item.run.means[-1] == pytest.approx(sum(range(22, 41, 2)) / 1000)
+    assert item.run.reached(0.13) == 22  # the mean of 4, 6, … 22
+    assert item.run.reached(0.5) is None

@@ -146,6 +146,9 @@ def test_cells_that_tables_share_are_one_experiment():
     fedprox = fingerprint(cell("main", "FedProx", "CIFAR-10, alpha = 0.1", "LDA").experiment)
     assert fedprox == fingerprint(cell("gradient-projection", "L2 Distance", "base").experiment)
     assert fedprox == fingerprint(cell("combinations", "FedProx", "CIFAR-10, base").experiment)
+    for name in ("FedAvg", "FedSOL", "FedSOL, rho 2.0"):
+        run = fingerprint(cell("main", name, "CIFAR-10, alpha = 0.1", "LDA").experiment)
+        assert run == fingerprint(cell("learning-curves", name, "CIFAR-10").experiment)
     head = fingerprint(cell("architectures", "FedSOL", "CIFAR-10", "Res18").experiment)
     assert head == fingerprint(cell("larger-models", "ResNet-18", "FedSOL (head)").experiment)
 
@@ -189,12 +192,15 @@ def test_selection():
         "moon",
     ]
     assert select(cells, ["alpha=0.1,s=2"]) == []
+    parts = select(cells, ["method=fedavg", "method=fedsol,dataset=cifar10,alpha=0.1"])
+    assert [one.key[1] for one in parts] == ["FedAvg", "FedSOL"]
 
 
 @pytest.mark.parametrize(
     ("only", "message"),
     [
         ("cifar10", "must be KEY=VALUE"),
+        ("method=fedavg,fedsol", "'fedsol' is not allowed: must be KEY=VALUE, several values as in"),
         ("datset=cifar10", "did you mean 'dataset'"),
         ("dataset=cifar11", "did you mean 'cifar1"),
         ("dataset=", "dataset= is not in this table"),
@@ -250,7 +256,7 @@ def test_the_toy_example_ends_where_the_formulas_say(tmp_path):
     assert [one.paper.mean for one in cells] == pytest.approx([2 / 3, 1 / 6, 0.646447, 0.646447], abs=1e-6)
     assert [ours[one.key].mean for one in cells] == pytest.approx([one.paper.mean for one in cells], abs=4e-3)
     written = recipe.draw(cells, ours, Folders(tmp_path, tmp_path))
-    assert [path.name for path in written] == ["toy.png", "toy.pdf"]
+    assert [path.name for path in written.files] == ["toy.png", "toy.pdf"]
 
 
 def test_latency_is_measured_with_the_l2_loss(monkeypatch, tmp_path):

@@ -12,7 +12,8 @@ from fedsol.errors import RunError
 from fedsol.experiment import Experiment
 from fedsol.paper import registry, reproduce
 from fedsol.paper.numbers import Number
-from fedsol.paper.recipe import Cell, Ours, Recipe
+from fedsol.paper.personal import as_much_work, personal_accuracy
+from fedsol.paper.recipe import Cell, Drawn, FinishedRun, Ours, Recipe
 from fedsol.paper.setting import METHODS, experiment
 from fedsol.paper.store import Store, fingerprint, folder_name, read_run
 from fedsol.training import Callback
@@ -187,7 +188,7 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
     def draw(cells, ours, folders):
         path = folders.out / "figure.txt"
         path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
-        return [path]
+        return Drawn([path], ["three rounds were seen"])
 
     known = registry.recipes()
     known["watched"] = Recipe(
@@ -199,12 +200,14 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
     assert runs_in("runs/paper/watched") == [f"digits-dirichlet-0.1-small/fedavg/seed-{seed}" for seed in (0, 1)]
     assert Path("runs/paper/figure.txt").read_text() == "3 3"
     assert "runs/paper/figure.txt" in done.output
+    assert "three rounds were seen" in done.output
+    assert "- three rounds were seen\n" in Path("runs/paper/watched.md").read_text()
 
 
 def test_a_recipe_may_say_what_a_run_is_worth():
     asked = []
 
-    def evaluate(cell, runs):
+    def evaluate(cell, runs, console):
         asked.append(cell.key)
         return Ours(float(len(runs))) if runs else None
 
@@ -217,7 +220,6 @@ def test_a_recipe_may_say_what_a_run_is_worth():
 
 
 def test_personal_models_of_a_run():
-    from fedsol.paper.personal import personal_accuracy
     from fedsol.personalization.loop import personalize
     from fedsol.personalization.statistics import accuracies_after
 
@@ -240,6 +242,33 @@ def test_personal_models_of_a_run():
         expected.append(sum(known) / len(known))
     assert found == pytest.approx(expected)
     assert "1 of 3 rounds" in done.output
+    assert "fedavg, seed 0, personal models: 6/6 clients" in done.output
+    assert "done already" not in done.output  # e = 5 is of the same models as e = 1
+
+
+def test_nobody_takes_part_in_rounds_of_local_only():
+    def cells():
+        run = small("local-only").override({"rounds": 1, "algorithm.epochs": 2})
+        return [Cell(("", "Local-only", "digits"), {"method": "local-only", "epochs": "2"}, run)]
+
+    registry.recipes()["alone"] = Recipe(
+        "alone", "table", "Alone", "tab:small", cells, evaluate=personal_accuracy, afterwards=as_much_work
+    )
+    estimated = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2", "--estimate")
+    assert estimated.exit_code == 0, estimated.output
+    assert "1 runs, 1 still to be made; 1 times a model for every client: about" in estimated.output
+    done = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2")
+    assert done.exit_code == 0, done.output
+    assert "[a] differs from the paper: 1 of 3 seeds\n" in done.output
+    estimated = fedsol("reproduce", "alone", "--seeds", "0", "--estimate")
+    assert "1 runs, 0 still to be made: about 0" in estimated.output
+
+
+def test_personal_models_are_estimated_by_a_round_of_everybody():
+    cell = next(one for one in registry.recipes()["personalized"].cells() if one.facts["method"] == "local-only")
+    work = as_much_work(cell, cell.experiment, None)
+    assert (work.rounds, work.server.fraction, work.client.epochs) == (1, 1.0, 200)
+    assert work.algorithm["name"] == "fedavg"
 
 
 def test_rejected_updates_are_told():
@@ -254,6 +283,9 @@ def test_rejected_updates_are_told():
         (["small", "--only", "method=fedavg", "--set", "seed=3"], "--set seed: is not allowed"),
         (["small", "--rounds", "0"], "rounds: 0 is not allowed"),
         (["small", "--part", "1.5"], "data.part: 1.5 is not allowed"),
+        (["small", "--part", "0.5", "--set", "data.part=0.1"], "--set data.part: is not allowed together with --part"),
+        (["small", "--rounds", "1", "--set", "rounds=2"], "--set rounds: is not allowed together with --rounds"),
+        (["small", "--set", "algorithm.rho=1"], "(in FedAvg, first)"),
         (["small", "--seeds", "a"], "--seeds: 'a' is not allowed"),
         (["small", "--set", "client.epohcs=1"], "did you mean 'epochs'"),
         (["main", "--only", "alpha=0.1,s=2"], "leaves no cell of main"),
@@ -284,7 +316,7 @@ def test_what_is_at_hand_is_said(monkeypatch):
     done = fedsol("reproduce", "combinations")
     assert done.exit_code == 2
     assert "svhn: gone" in done.output
-    assert "At hand: cifar10, cinic10: --only dataset=cifar10|cinic10" in done.output
+    assert "At hand: cifar10, cinic10: --only 'dataset=cifar10|cinic10'" in done.output
 
 
 def test_an_estimate_runs_nothing():
@@ -323,6 +355,14 @@ def test_estimates_without_data_know_its_part(tmp_path):
     whole, part = make_plans([Variant("", run), Variant("", run.override({"data.part": 0.01}))], Request())
     assert (whole.sizes.tolist(), whole.data.test_size) == ([500] * 100, 10_000)
     assert (part.sizes.tolist(), part.data.test_size) == ([5] * 100, 100)
+
+
+def test_options_of_runs_have_no_effect_where_nothing_is_trained():
+    done = fedsol("reproduce", "scenarios", "--rounds", "1", "--seeds", "0")
+    assert done.exit_code == 0, done.output
+    assert "Nothing is trained here: without effect are --rounds, --seeds." in done.output
+    estimated = fedsol("reproduce", "scenarios", "--estimate")
+    assert "Nothing is trained here" in estimated.output
 
 
 def test_settings_are_shown_without_a_run():
@@ -373,6 +413,25 @@ def test_two_experiments_never_share_a_folder(tmp_path):
     assert store.place_for(paper, paper) == place.with_name("seed-0-2")
     assert fingerprint(paper) != fingerprint(other)
     assert fingerprint(paper) == fingerprint(paper.override({"data.root": "elsewhere", "engine.kind": "workers"}))
+
+
+def test_learning_curves_are_smoothed_and_say_when_methods_are_as_good_as_fedavg(tmp_path):
+    from fedsol.paper.figures import draw_learning_curves
+    from fedsol.paper.recipe import Folders
+
+    def run(first):
+        rows = [{"round": number, "test_accuracy": (first + number) / 100} for number in range(1, 21)]
+        return FinishedRun(tmp_path, small("fedavg"), rows)
+
+    assert [row["test_accuracy"] for row in run(0).smoothed().rows][:2] == pytest.approx([0.01, 0.015])
+    cells = [Cell(("", row, "MNIST"), {}, small("fedavg")) for row in ("FedAvg", "FedSOL", "FedProx")]
+    ours = {cell.key: Ours(0.0, runs=(run(first),)) for cell, first in zip(cells, (0, 5, -5), strict=True)}
+    drawn = draw_learning_curves(cells, ours, Folders(tmp_path, tmp_path))
+    assert [path.name for path in drawn.files] == ["learning-curves-mnist.png", "learning-curves-mnist.pdf"]
+    # FedAvg ends with the mean of 11 to 20; FedSOL, five rounds ahead of it, has that in round 15.
+    assert drawn.lines == [
+        "MNIST: FedAvg's mean of the last 10 rounds is 15.50 %; as high in round: FedSOL 15; FedProx –"
+    ]
 
 
 def test_titles_of_pictures_say_what_is_partial():

@@ -4,6 +4,7 @@ The measurements go through the engine that a run would use, with as many worker
 (messages, shared caches and memory) is in them.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -36,11 +37,13 @@ EVALUATION_BATCHES = 8
 
 @dataclass(frozen=True)
 class Effort:
-    """How long measuring may take for each method, and how often it is repeated; twice at least."""
+    """How long measuring may take for each method, and how often it is repeated; twice at least, unless `enough`."""
 
     seconds: float = 4.0
     fewest: int = 4
     most: int = 15
+    enough: float = math.inf
+    """A first repeat of so many seconds is the only one: what it spends on warming up is a small part of it."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,11 @@ def calibrate(plans: Sequence[Plan], effort: Effort | None = None) -> list[Calib
         benches = [Bench(plan) for plan in plans]
         engines = [stack.enter_context(make_engine(bench.federation)) for bench in benches]
         every_lap: list[list[Laps]] = []
+        start = time.perf_counter()
         for repeat in range(effort.most + 1):
             if repeat == 1:
+                if time.perf_counter() - start > effort.enough * len(plans):
+                    break
                 start = time.perf_counter()
                 every_lap.clear()  # the first one only warmed up caches and allocators
             elif repeat > effort.fewest and time.perf_counter() - start > effort.seconds * len(plans):
@@ -131,7 +137,9 @@ def costs_of(laps: Laps, full: int, narrow: int) -> Costs:
 
 
 def spread_of(values: Sequence[float]) -> float:
-    """Half the way from the 10th to the 90th percentile, as a share of the median."""
+    """Half the way from the 10th to the 90th percentile, as a share of the median; 0 for one value."""
+    if len(values) < 2:
+        return 0.0
     deciles = statistics.quantiles(values, n=10, method="inclusive")
     return (deciles[-1] - deciles[0]) / 2 / deciles[4]
 

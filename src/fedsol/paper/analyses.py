@@ -6,7 +6,7 @@ from typing import Any
 
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, Draw, Folders, Ours, Recipe, Watch
+from fedsol.paper.recipe import Cell, Draw, Drawn, Folders, Ours, Recipe, Watch
 from fedsol.paper.setting import METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, facts_of
 from fedsol.training import Callback
@@ -86,11 +86,12 @@ def _watching(name: str) -> Watch:
 
 
 def _analysed(name: str) -> Draw:
-    def draw(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+    def draw(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
         from fedsol.analyze import Options, Runs, analyze, find_runs
 
         sources = find_runs([run.path for found in ours.values() for run in found.runs])
         note = "PARTIAL" if any(found.differs for found in ours.values()) else ""
-        return analyze(name, Runs(sources, sources[0].run.experiment, note), Options(folders.out / "analysis")).files
+        found = analyze(name, Runs(sources, sources[0].run.experiment, note), Options(folders.out / "analysis"))
+        return Drawn(found.files, found.lines)
 
     return draw

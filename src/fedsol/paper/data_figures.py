@@ -13,7 +13,7 @@ from fedsol.data.readers import medmnist_images, read_npz
 from fedsol.federation import load_dataset, partition_of
 from fedsol.paper.needs import check_data, missing_files
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, Folders, Ours, Recipe
+from fedsol.paper.recipe import Cell, Drawn, Folders, Ours, Recipe
 from fedsol.paper.setting import DATASETS, METHODS, experiment
 from fedsol.paper.tables import CIFAR
 
@@ -128,7 +128,7 @@ def _measure_partitions(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     return {cell.key: Ours(float(getattr(found[cell.key[1]], SIZES[cell.key[2]]))) for cell in cells}
 
 
-def _draw_partitions(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+def _draw_partitions(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
     from fedsol.report.partition_figure import draw_partitions
 
     labels, partitions = _partitions(list(dict.fromkeys(key[1] for key in ours)), folders.data)
@@ -137,7 +137,7 @@ def _draw_partitions(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: 
         for kind, levels in LEVELS.items()
     ]
     title = f"CIFAR-10 among {CLIENTS} clients, seed {SEED}"
-    return draw_partitions(labels, rows, folders.out / "partitions", SPECS[CIFAR].classes, title)
+    return Drawn(draw_partitions(labels, rows, folders.out / "partitions", SPECS[CIFAR].classes, title))
 
 
 # --- medical images --------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _measure_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     return found
 
 
-def _draw_medical(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+def _draw_medical(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
     from fedsol.report.samples_figure import ImageSet, draw_samples
 
     sets = {
@@ -193,4 +193,4 @@ def _draw_medical(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Fol
         for name, classes in MEDICAL.items()
         if any(key[1] == name for key in ours)
     }
-    return draw_samples(sets, folders.out / "medical")
+    return Drawn(draw_samples(sets, folders.out / "medical"))

@@ -12,15 +12,18 @@ from fedsol.experiment import Experiment
 from fedsol.paper.store import own_settings
 from fedsol.variants import Variant
 
-EFFORT = Effort(seconds=0.5, fewest=2, most=5)
-"""Small, as a table has dozens of kinds of runs."""
+EFFORT = Effort(seconds=0.5, fewest=2, most=5, enough=5.0)
+"""Small, as a table has dozens of kinds of runs, and a step of a large model takes seconds."""
 
 
 def estimate(experiments: Sequence[Experiment], say: Callable[[str], None] = lambda _: None) -> list[float]:
     """Seconds that each experiment will take, on its own data where that is there."""
     calibrations: dict[str, Calibration] = {}
     seconds = []
-    for plan in make_plans([Variant(run.algorithm["name"], run) for run in experiments], Request()):
+    plans = make_plans([Variant(run.algorithm["name"], run) for run in experiments], Request())
+    kinds = len({kind_of(plan) for plan in plans})
+    say(f"{kinds} kinds of local steps are measured ...")
+    for plan in plans:
         kind = kind_of(plan)
         if kind not in calibrations:
             (calibrations[kind],) = calibrate([plan], EFFORT)

@@ -1,5 +1,6 @@
 """The paper's figures that are drawn from training runs. They carry no printed numbers to compare with."""
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 from fedsol.data.datasets import SPECS
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, Draw, FinishedRun, Folders, Ours, Recipe
+from fedsol.paper.recipe import LAST, Cell, Draw, Drawn, FinishedRun, Folders, Ours, Recipe
 from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
-from fedsol.paper.tables import CIFAR, LDA, facts_of
+from fedsol.paper.tables import CIFAR, LDA, facts_of, main_cells
 
 FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
     "sampling ratio": ("server.fraction", (0.02, 0.05, 0.1, 0.2, 0.5)),
@@ -22,14 +23,13 @@ RHOS = (0.1, 0.5, 1.0, 1.5, 2.0)
 
 
 def curve_cells() -> list[Cell]:
-    """Learning curves: the six datasets with LDA (alpha = 0.1) and the methods of the main table."""
-    names = [name for name in METHODS if name not in ("FedDyn", "MOON")]
-    datasets = [name for name in DATASETS if name not in ("CIFAR-100", "ImageNet-100")]
-    return [
-        _cell("", method, dataset, experiment(DATASETS[dataset], LDA, METHODS[method]), method=method.lower())
-        for dataset in datasets
-        for method in names
-    ]
+    """Learning curves: the runs of the main table with LDA (alpha = 0.1), also those that are not the paper's own."""
+    found = []
+    for cell in main_cells():
+        dataset, _, level = cell.key[2].partition(", ")
+        if level == LDA:
+            found.append(Cell(("", cell.key[1], dataset), cell.facts, cell.experiment, extra=cell.extra))
+    return found
 
 
 def factor_cells(*methods: str) -> list[Cell]:
@@ -67,7 +67,7 @@ def _cell(block: str, row: str, column: str, run: Experiment, **facts: str) -> C
 def draw_factor_panels(name: str, title: str) -> Draw:
     """A panel for each factor, with a line for each method. FedAvg, which has no rho, is a level line there."""
 
-    def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
+    def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
         from fedsol.report.factor_figure import draw_factors
 
         panels: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
@@ -81,7 +81,7 @@ def draw_factor_panels(name: str, title: str) -> Draw:
         if level is not None and "rho" in panels:
             places = sorted({point[0] for points in panels["rho"].values() for point in points})
             panels["rho"] = {"FedAvg": [(place, *_share(level)) for place in places], **panels["rho"]}
-        return draw_factors(panels, folders.out / name, titled(title, ours.values()))
+        return Drawn(draw_factors(panels, folders.out / name, titled(title, ours.values())))
 
     return draw
 
@@ -96,16 +96,32 @@ def titled(title: str, found: Iterable[Ours]) -> str:
     return f"{title}, PARTIAL" if any(one.differs for one in found) else title
 
 
-def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> list[Path]:
-    """One picture for each dataset that has runs."""
-    written = []
+def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
+    """One picture for each dataset that has runs, smoothed as the paper's, and when methods came as far as FedAvg."""
+    written: list[Path] = []
+    lines: list[str] = []
     for dataset in dict.fromkeys(cell.key[2] for cell in cells if cell.key in ours):
         found = {cell.key[1]: ours[cell.key] for cell in cells if cell.key[2] == dataset and cell.key in ours}
-        runs = {method: one.runs for method, one in found.items()}
-        title = titled(f"{dataset}, LDA {LDA}", found.values())
+        runs = {method: [run.smoothed() for run in one.runs] for method, one in found.items()}
+        title = titled(f"{dataset}, LDA {LDA}, mean of {LAST} rounds", found.values())
         stem = f"learning-curves-{DATASETS[dataset]}"
         written += [draw_runs(runs, folders.out / f"{stem}.{kind}", title) for kind in ("png", "pdf")]
-    return written
+        lines += _as_far_as_fedavg(dataset, found)
+    return Drawn(written, lines)
+
+
+def _as_far_as_fedavg(dataset: str, found: Mapping[str, Ours]) -> list[str]:
+    """In which round each seed of the other methods was first as good as FedAvg in the end."""
+    others = [method for method in found if method != "FedAvg"]
+    if "FedAvg" not in found or not others or any(len(run.means) < LAST for run in found["FedAvg"].runs):
+        return []
+    last = statistics.fmean(run.means[-1] for run in found["FedAvg"].runs)
+    rounds = {method: [run.reached(last) for run in found[method].runs] for method in others}
+    shown = [
+        f"{method} {', '.join('–' if one is None else str(one) for one in each)}" for method, each in rounds.items()
+    ]
+    level = f"FedAvg's mean of the last {LAST} rounds is {100 * last:.2f} %"
+    return [f"{dataset}: {level}; as high in round: {'; '.join(shown)}"]
 
 
 def draw_runs(runs: Mapping[str, Sequence[FinishedRun]], path: Path, title: str) -> Path:
@@ -148,6 +164,7 @@ def figure_recipes() -> list[Recipe]:
             "Learning curves of all methods (LDA alpha = 0.1)",
             "fig:learning_curve",
             curve_cells,
+            notes=["The runs are those of `main`, so FedSOL's rho is 1.5 on CIFAR-10; curves are means of ten rounds."],
             draw=draw_learning_curves,
         ),
         Recipe(

@@ -1,7 +1,6 @@
 """What `results/` holds: runs by group and cell, and how they fit the cells of the paper's tables."""
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +10,6 @@ from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, FinishedRun, Ours
 from fedsol.paper.results import ours_of
 from fedsol.paper.store import fingerprint, read_run
-
-LAST = 10
-"""Rounds at the end of a run whose mean says more than the last one alone."""
 
 
 @dataclass(frozen=True)
@@ -25,26 +21,9 @@ class Kept:
     run: FinishedRun
     environment: Mapping[str, Any]
 
-    @property
-    def accuracies(self) -> list[float]:
-        """Test accuracy of every evaluated round."""
-        return [row["test_accuracy"] for row in self.run.rows if row["test_accuracy"] is not None]
-
-    @property
-    def means(self) -> list[float]:
-        """For every evaluated round the mean of the last ten (fewer at the beginning)."""
-        values = self.accuracies
-        return [statistics.fmean(values[max(0, end - LAST) : end]) for end in range(1, len(values) + 1)]
-
     def until(self, rounds: int) -> "Kept":
         """The run as it stood after so many rounds."""
         return replace(self, run=replace(self.run, rows=self.run.rows[:rounds]))
-
-    def reached(self, accuracy: float) -> int | None:
-        """The first round at which the mean of ten is as high."""
-        rounds = [row["round"] for row in self.run.rows if row["test_accuracy"] is not None]
-        later = zip(rounds[LAST - 1 :], self.means[LAST - 1 :], strict=True)
-        return next((number for number, mean in later if mean >= accuracy), None)
 
 
 def read_kept(results: Path) -> list[Kept]:

@@ -7,6 +7,7 @@ from fedsol.data.datasets import SPECS
 from fedsol.data.download import addresses
 from fedsol.data.files import inspect
 from fedsol.errors import InputError
+from fedsol.paper.selection import option
 
 Missing = Callable[[str, Path], list[str]]
 
@@ -36,6 +37,6 @@ def check_data(datasets: Iterable[str], root: Path, missing: Missing | None = No
         else:
             at_hand.append(name)
     if problems:
-        rest = f"\nAt hand: {', '.join(at_hand)}: --only dataset={'|'.join(at_hand)}" if at_hand else ""
+        rest = f"\nAt hand: {', '.join(at_hand)}: {option('dataset', at_hand)}" if at_hand else ""
         steps = "\n".join(f"  {remedy}" for remedy in dict.fromkeys(remedies))
         raise InputError("not all data is there\n" + "\n".join(problems) + f"\nTo have it:\n{steps}{rest}")

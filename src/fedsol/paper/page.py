@@ -9,10 +9,10 @@ from pathlib import Path
 
 from fedsol.files import write_atomically
 from fedsol.paper.figures import draw_runs
-from fedsol.paper.kept import LAST, Index, Kept, at_common_rounds, by_group, read_kept, read_measured
+from fedsol.paper.kept import Index, Kept, at_common_rounds, by_group, read_kept, read_measured
 from fedsol.paper.numbers import Key, Number
 from fedsol.paper.printing import as_markdown
-from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
+from fedsol.paper.recipe import LAST, Cell, FinishedRun, Ours, Recipe
 from fedsol.paper.registry import recipes
 from fedsol.paper.setting import DATASETS
 
@@ -65,7 +65,7 @@ def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
     cells: dict[str, list[Kept]] = {}
     for item in runs:
         cells.setdefault(item.cell, []).append(item)
-    return dict(sorted(cells.items(), key=lambda pair: (-_mean([item.means[-1] for item in pair[1]]), pair[0])))
+    return dict(sorted(cells.items(), key=lambda pair: (-_mean([item.run.means[-1] for item in pair[1]]), pair[0])))
 
 
 def _tables(
@@ -99,7 +99,7 @@ def _group(name: str, runs: Sequence[Kept], paper: Mapping[tuple[str, str], Numb
     """A picture of all runs on the same data, and a table of where they stood after the rounds that all have."""
     cells = _cells(at_common_rounds(runs))
     base = next((cell for cell, items in cells.items() if items[0].run.experiment.algorithm["name"] == "fedavg"), None)
-    ours = {cell: _mean([item.means[-1] for item in items]) for cell, items in cells.items()}
+    ours = {cell: _mean([item.run.means[-1] for item in items]) for cell, items in cells.items()}
     theirs = {cell: paper[name, cell] for cell in cells if (name, cell) in paper}
     titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
     titles += ["gain over FedAvg", "paper, all rounds", "paper's gain"]
@@ -109,14 +109,14 @@ def _group(name: str, runs: Sequence[Kept], paper: Mapping[tuple[str, str], Numb
             cell,
             ", ".join(str(item.run.experiment.seed) for item in items),
             " to ".join(map(str, sorted({len(item.run.rows) for item in items}))),
-            _percent(item.accuracies[-1] for item in items),
-            _percent(item.means[-1] for item in items),
-            _percent(max(item.accuracies) for item in items),
+            _percent(item.run.accuracies[-1] for item in items),
+            _percent(item.run.means[-1] for item in items),
+            _percent(max(item.run.accuracies) for item in items),
             str(theirs.get(cell, "")),
         ]
         compared = ["", "", ""]
         if base is not None and cell != base:
-            reached = [item.reached(ours[base]) for item in items]
+            reached = [item.run.reached(ours[base]) for item in items]
             compared[0] = ", ".join("–" if found is None else str(found) for found in reached)
             compared[1] = f"{100 * (ours[cell] - ours[base]):+.2f}"
             if cell in theirs and base in theirs:
@@ -131,7 +131,7 @@ def _went_on(runs: Sequence[Kept]) -> list[str]:
     common = min(len(item.run.rows) for item in runs)
     longer = [
         f"{item.cell} (seed {item.run.experiment.seed}) after {len(item.run.rows)} rounds: "
-        f"{_percent(item.accuracies[-1:])}, mean of the last {LAST} {_percent(item.means[-1:])}"
+        f"{_percent(item.run.accuracies[-1:])}, mean of the last {LAST} {_percent(item.run.means[-1:])}"
         for item in runs
         if len(item.run.rows) > common
     ]
@@ -150,13 +150,7 @@ def _title(runs: Sequence[Kept]) -> str:
 
 def _smoothed(runs: Sequence[Kept]) -> Mapping[str, list[FinishedRun]]:
     """Every accuracy replaced by the mean of the last ten rounds: single rounds jump too much."""
-    return {cell: [_smooth(item) for item in items] for cell, items in _cells(runs).items()}
-
-
-def _smooth(item: Kept) -> FinishedRun:
-    tested = [row for row in item.run.rows if row["test_accuracy"] is not None]
-    rows = [{**row, "test_accuracy": mean} for row, mean in zip(tested, item.means, strict=True)]
-    return FinishedRun(item.run.path, item.run.experiment, rows)
+    return {cell: [item.run.smoothed() for item in items] for cell, items in _cells(runs).items()}
 
 
 def _every_run(kept: Sequence[Kept]) -> str:
@@ -172,8 +166,9 @@ def _every_run(kept: Sequence[Kept]) -> str:
         name = f"{item.group}/{item.cell}"
         seconds = round(sum(row["seconds"] for row in item.run.rows))
         commit = str(item.environment.get("commit", "not recorded"))[:12]
+        command = item.environment["command"].replace("|", "\\|")  # else a `|` in it would end the cell
         lines.append(
-            f"| {name} | `{item.environment['command']}` | {item.run.experiment.seed} | {commit} "
+            f"| {name} | `{command}` | {item.run.experiment.seed} | {commit} "
             f"| {len(item.run.rows)} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
         )
     machines = {

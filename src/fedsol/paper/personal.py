@@ -2,7 +2,10 @@
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from fedsol.experiment import Experiment
 from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
@@ -19,6 +22,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "FedSOL-FT": fedsol(),
 }
 LOCAL_EPOCHS = 200
+MOST_EPOCHS = 5
+"""Of fine-tuning: models after fewer are kept on the way."""
 
 
 def personalized_recipe() -> Recipe:
@@ -28,6 +33,7 @@ def personalized_recipe() -> Recipe:
         _make,
         ["Ours: over all clients of the seeds together; Local-only: 200 epochs, learning rate times 0.99 per epoch."],
         evaluate=personal_accuracy,
+        afterwards=as_much_work,
     )
 
 
@@ -39,16 +45,39 @@ def _make(_: str, row: str, column: str) -> tuple[Experiment, dict[str, str]]:
     return run, {"method": method.lower(), "epochs": epochs or str(LOCAL_EPOCHS)}
 
 
-def personal_accuracy(cell: Cell, runs: Sequence[FinishedRun]) -> Ours | None:
+def _method(cell: Cell) -> str:
+    """How `fedsol personalize` makes the models of a cell."""
+    return {"knn-per": "knn-per", "local-only": "local-only"}.get(cell.facts["method"], "finetune")
+
+
+def _place(cell: Cell, run: Path) -> Path:
+    return run / "personal" / _method(cell)
+
+
+def as_much_work(cell: Cell, run: Experiment, place: Path | None) -> Experiment | None:
+    """A round of FedAvg in which every client trains for as many epochs; None if its personal models are all there."""
+    from fedsol.personalization.results import PersonalDirectory
+
+    made = None if place is None else PersonalDirectory(_place(cell, place))
+    if made is not None and made.exists and len(made.read_results()) == run.data.partition.clients:
+        return None
+    epochs = LOCAL_EPOCHS if _method(cell) == "local-only" else MOST_EPOCHS
+    changes = {"algorithm.name": "fedavg", "rounds": 1, "server.fraction": 1.0, "client.epochs": epochs}
+    return run.override(changes)
+
+
+def personal_accuracy(cell: Cell, runs: Sequence[FinishedRun], console: Console) -> Ours | None:
     """Personalises the final model of every run for every client; what is there already is not done again."""
+    from fedsol.personal_commands import clients_shown
     from fedsol.personalization.loop import personalize
     from fedsol.personalization.statistics import accuracies_after
 
     assert cell.experiment is not None
-    method = {"knn-per": "knn-per", "local-only": "local-only"}.get(cell.facts["method"], "finetune")
     values: list[float] = []
     for run in runs:
-        made = personalize(run.path, method, out=run.path / "personal" / method, resume=True)
+        label = f"{cell.facts['method']}, seed {run.experiment.seed}, personal models"
+        with clients_shown(console, label) as watch:
+            made = personalize(run.path, _method(cell), out=_place(cell, run.path), resume=True, watch=watch)
         found = accuracies_after(made.results, int(cell.facts["epochs"])).values()
         values += [100 * accuracy for accuracy in found if accuracy is not None]
     if not values:

@@ -75,12 +75,12 @@ def lay_out(
             sheets.append(Sheet(block, part, lines))
     remarks = [f"[{mark}] differs from the paper: {'; '.join(differs)}" for differs, mark in marks.items()]
     missing = sum(not cell.extra and cell.key not in ours for cell in cells)
+    compared = any(cell.paper for cell in cells)
     if missing and not only_filled:
-        remarks.append(f"{missing} of the paper's {sum(not cell.extra for cell in cells)} cells are not run (blank)")
+        whose = "the paper's" if compared else "the"
+        remarks.append(f"{missing} of {whose} {sum(not cell.extra for cell in cells)} cells are not run (blank)")
     partial = " (PARTIAL)" if is_partial(cells, ours) else ""
-    return Printed(
-        f"{recipe.name}{partial}: {recipe.title}", sheets, [*remarks, *recipe.notes], any(cell.paper for cell in cells)
-    )
+    return Printed(f"{recipe.name}{partial}: {recipe.title}", sheets, [*remarks, *recipe.notes], compared)
 
 
 def _has_row(row: str, shown: Sequence[Key], by_key: Mapping[Key, Cell], ours: Mapping[Key, Ours]) -> bool:

@@ -1,14 +1,20 @@
 """Recipe and Cell: a table or figure of the paper as the grid of experiments behind it."""
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from rich.console import Console
 
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key, Number
 from fedsol.runs import Row
 from fedsol.training import Callback
+
+LAST = 10
+"""Rounds whose mean says more than a single one, which jumps."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,33 @@ class FinishedRun:
     @property
     def accuracy(self) -> float | None:
         """Test accuracy of the last evaluated round."""
-        return next((row["test_accuracy"] for row in reversed(self.rows) if row["test_accuracy"] is not None), None)
+        return self.accuracies[-1] if self.accuracies else None
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Test accuracy of every evaluated round."""
+        return [row["test_accuracy"] for row in self.evaluated]
+
+    @property
+    def evaluated(self) -> list[Row]:
+        """The rounds whose model was tested."""
+        return [row for row in self.rows if row["test_accuracy"] is not None]
+
+    @property
+    def means(self) -> list[float]:
+        """For every evaluated round the mean of the last ten (fewer at the beginning)."""
+        values = self.accuracies
+        return [statistics.fmean(values[max(0, end - LAST) : end]) for end in range(1, len(values) + 1)]
+
+    def smoothed(self) -> "FinishedRun":
+        """The evaluated rounds, each with the mean of the last ten for its accuracy."""
+        rows = [{**row, "test_accuracy": mean} for row, mean in zip(self.evaluated, self.means, strict=True)]
+        return replace(self, rows=rows)
+
+    def reached(self, accuracy: float) -> int | None:
+        """The first round at which the mean of ten is as high."""
+        later = zip(self.evaluated[LAST - 1 :], self.means[LAST - 1 :], strict=True)
+        return next((row["round"] for row, mean in later if mean >= accuracy), None)
 
 
 @dataclass(frozen=True)
@@ -70,12 +102,26 @@ Measure = Callable[[Sequence[Cell], Path], Mapping[Key, Ours]]
 
 Refuses (`InputError`) if data that it reads is not there.
 """
-Evaluate = Callable[[Cell, Sequence[FinishedRun]], Ours | None]
-"""Makes a cell's number from its finished runs; what takes long is kept in their directories."""
+Evaluate = Callable[[Cell, Sequence[FinishedRun], Console], Ours | None]
+"""Makes a cell's number from its finished runs; what takes long is shown on the console and kept in their directories.
+"""
+Afterwards = Callable[[Cell, Experiment, Path | None], Experiment | None]
+"""An experiment that takes about as long as what `evaluate` still has to do with a run; told where that is, if begun.
+"""
 Watch = Callable[[Experiment, Path], Sequence[Callback]]
 """Callbacks that measure something during a run, whose directory they are told."""
-Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Folders], Sequence[Path]]
-"""Draws a figure of the cells that are there; returns the files."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The files of a figure, and what it shows in a few lines."""
+
+    files: Sequence[Path]
+    lines: Sequence[str] = ()
+
+
+Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Folders], Drawn]
+"""Draws a figure of the cells that are there."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +129,9 @@ class Recipe:
     """A table or figure of the paper.
 
     Its cells are trained (`Cell.experiment`), or filled by `measure`. What a run is worth is its last test accuracy,
-    or what `evaluate` says (of chosen cells only, as it may take long). `draw` makes the pictures of a figure. With
-    `watch` something is measured while training, so that its runs are its own, in a folder of the recipe's name.
+    or what `evaluate` says (of chosen cells only, as it may take long; `afterwards` tells an estimate how long). `draw`
+    makes the pictures of a figure. With `watch` something is measured while training, so that its runs are its own, in
+    a folder of the recipe's name.
     """
 
     name: str
@@ -98,5 +145,6 @@ class Recipe:
     notes: Sequence[str] = ()
     measure: Measure | None = None
     evaluate: Evaluate | None = None
+    afterwards: Afterwards | None = None
     draw: Draw | None = None
     watch: Watch | None = None

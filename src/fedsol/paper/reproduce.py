@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedsol.algorithms import find_algorithm
 from fedsol.errors import InputError, RunError
 from fedsol.experiment import Experiment, parse_override
 from fedsol.files import write_atomically
@@ -49,7 +50,7 @@ class Planned:
     @property
     def label(self) -> str:
         """For people."""
-        return ", ".join([part for part in self.cell.key if part] + [f"seed {self.experiment.seed}"])
+        return f"{label_of(self.cell)}, seed {self.experiment.seed}"
 
 
 def list_recipes(console: Console) -> None:
@@ -78,7 +79,7 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     distinct = {fingerprint(run.experiment): run for run in reversed(plan)}  # the first of the cells that share it
     todo = [run for run in reversed(distinct.values()) if reproduction.store.finished(run.experiment) is None]
     if options.estimate:
-        _estimate(todo, len(distinct), console)
+        _estimate(recipe, plan, todo, len(distinct), reproduction.store, console)
         return
     check_data([run.experiment.data.name for run in todo], options.data_root)
     if recipe.measure:
@@ -96,18 +97,29 @@ def planned(cells: Sequence[Cell], options: Options) -> list[Planned]:
     for key in ("seed", "algorithm.name", "data.name"):
         if key in changes:
             raise InputError(f"--set {key}: is not allowed: the recipe says it; choose with --only and --seeds")
-    return [
-        Planned(cell, cell.experiment, actual(cell.experiment, seed, options, changes))
-        for cell in cells
-        if cell.experiment is not None
-        for seed in options.seeds
-    ]
+    for key, own in {"rounds": options.rounds, "data.part": options.part}.items():
+        if key in changes and own is not None:
+            raise InputError(f"--set {key}: is not allowed together with --{key.removeprefix('data.')}")
+    runs = []
+    for cell in cells:
+        for seed in options.seeds if cell.experiment is not None else ():
+            assert cell.experiment is not None
+            try:
+                runs.append(Planned(cell, cell.experiment, actual(cell.experiment, seed, options, changes)))
+            except InputError as error:
+                raise InputError(f"{error} (in {label_of(cell)})") from error
+    return runs
+
+
+def label_of(cell: Cell) -> str:
+    """For people."""
+    return ", ".join(part for part in cell.key if part)
 
 
 def actual(paper: Experiment, seed: int, options: Options, changes: Mapping[str, Any]) -> Experiment:
     """The experiment of a cell as it is to be run here."""
     own: dict[str, Any] = {"seed": seed, "data.root": str(options.data_root), **changes}
-    if options.rounds is not None:
+    if options.rounds is not None and find_algorithm(paper.algorithm["name"]).federates:
         own["rounds"] = options.rounds
     if options.part is not None:
         own["data.part"] = options.part
@@ -177,14 +189,19 @@ class Reproduction:
             return ours_of(cell, finished)
         place = cell.key, len(finished)
         if place not in self._worth:
-            self._worth[place] = self.recipe.evaluate(cell, finished)
+            try:
+                self._worth[place] = self.recipe.evaluate(cell, finished, self.console)
+            except KeyboardInterrupt:
+                self._say("\nWhat is done is kept. Go on with the same command.")
+                raise
         return self._worth[place]
 
-    def write(self) -> dict[Key, Ours]:
-        """Writes the table as it is now, so that a killed command leaves one too."""
+    def write(self, lines: Sequence[str] = ()) -> dict[Key, Ours]:
+        """Writes the table as it is now, so that a killed command leaves one too; `lines` say what a figure shows."""
         ours = self.ours()
         self.options.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._file(".md"), as_markdown(self.recipe, self.cells, ours))
+        page = as_markdown(self.recipe, self.cells, ours) + "".join(f"- {line}\n" for line in lines)
+        write_atomically(self._file(".md"), page)
         content = json.dumps(as_rows(self.recipe, self.cells, ours), indent=1, ensure_ascii=False)
         write_atomically(self._file(".json"), content + "\n")
         return ours
@@ -193,9 +210,30 @@ class Reproduction:
         """The table on the terminal, as far as it was chosen, and the pictures of a figure."""
         ours = self.write()
         show(self.console, self.recipe, self.cells, ours, self.chosen)
-        folders = Folders(self.options.data_root, self.options.out)
-        pictures = self.recipe.draw(self.cells, ours, folders) if self.recipe.draw and ours else []
-        self._say(f"Written: {', '.join(map(str, [self._file('.md'), self._file('.json'), *pictures]))}")
+        for line in self._without_effect():
+            self._say(line)
+        files = [self._file(".md"), self._file(".json")]
+        if self.recipe.draw and ours:
+            self._say("Drawing …")
+            drawn = self.recipe.draw(self.cells, ours, Folders(self.options.data_root, self.options.out))
+            for line in drawn.lines:
+                self._say(line)
+            self.write(drawn.lines)
+            files += drawn.files
+        self._say(f"Written: {', '.join(map(str, files))}")
+
+    def _without_effect(self) -> list[str]:
+        """Options that were given for a recipe that trains nothing."""
+        given = {
+            "--rounds": self.options.rounds is not None,
+            "--part": self.options.part is not None,
+            "--seeds": tuple(self.options.seeds) != SEEDS,
+            "--set": bool(self.options.changes),
+        }
+        named = [option for option, is_given in given.items() if is_given]
+        if not named or any(cell.experiment is not None for cell in self.cells):
+            return []
+        return [f"Nothing is trained here: without effect are {', '.join(named)}."]
 
     def _file(self, suffix: str) -> Path:
         return self.options.out / f"{self.recipe.name}{suffix}"
@@ -204,14 +242,34 @@ class Reproduction:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _estimate(todo: Sequence[Planned], runs: int, console: Console) -> None:
+def _estimate(
+    recipe: Recipe, plan: Sequence[Planned], todo: Sequence[Planned], runs: int, store: Store, console: Console
+) -> None:
     from fedsol.estimate.units import show_seconds
     from fedsol.paper.estimate import estimate
 
-    experiments = [run.experiment for run in todo]
-    seconds = sum(estimate(experiments, lambda line: console.print(line, markup=False, highlight=False)))
-    console.print(
-        f"{runs} runs, {len(todo)} still to be made: about {show_seconds(seconds)} on this machine. Nothing was run.",
-        highlight=False,
-        soft_wrap=True,
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    if not plan:
+        say("Nothing is trained here, and it takes minutes at most. Nothing was run.")
+        return
+    federated = [run.experiment for run in todo if find_algorithm(run.experiment.algorithm["name"]).federates]
+    afterwards = _afterwards(recipe, plan, store)
+    seconds = estimate([*federated, *afterwards], say)
+    also = f"; {len(afterwards)} times a model for every client" if afterwards else ""
+    say(
+        f"{runs} runs, {len(todo)} still to be made{also}: about {show_seconds(sum(seconds))} on this machine. "
+        "Nothing was run."
     )
+
+
+def _afterwards(recipe: Recipe, plan: Sequence[Planned], store: Store) -> list[Experiment]:
+    """What is as much work as evaluating the runs; cells of one method and run share it."""
+    found: dict[tuple[str, str], Experiment] = {}
+    for run in plan if recipe.afterwards else ():
+        assert recipe.afterwards is not None
+        work = recipe.afterwards(run.cell, run.experiment, store.begun(run.experiment))
+        if work is not None:
+            found[run.cell.facts["method"], fingerprint(run.experiment)] = work
+    return list(found.values())

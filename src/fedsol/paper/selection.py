@@ -1,5 +1,6 @@
-"""`--only dataset=cifar10,alpha=0.1,method=fedavg|fedsol`: some cells of a recipe."""
+"""`--only 'dataset=cifar10,alpha=0.1,method=fedavg|fedsol'`: some cells of a recipe."""
 
+import shlex
 from collections.abc import Sequence
 
 from fedsol.errors import InputError
@@ -8,7 +9,10 @@ from fedsol.validation import suggestion
 
 
 def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
-    """The cells that agree with every condition; extra cells only where a condition names them by method."""
+    """The cells that agree with every condition, which may be given in several parts: `method=fedavg`, `method=fedsol`.
+
+    Extra cells only where a condition names them by method.
+    """
     wanted = _conditions(cells, only)
     return [
         cell
@@ -16,6 +20,11 @@ def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
         if all(_is_one_of(cell.facts.get(key), values) for key, values in wanted.items())
         and (not cell.extra or _is_one_of(cell.facts["method"], wanted.get("method", [])))
     ]
+
+
+def option(key: str, values: Sequence[str]) -> str:
+    """The option that chooses these values, as a shell takes it."""
+    return f"--only {shlex.quote(key + '=' + '|'.join(values))}"
 
 
 def _conditions(cells: Sequence[Cell], only: Sequence[str]) -> dict[str, list[str]]:
@@ -28,13 +37,15 @@ def _conditions(cells: Sequence[Cell], only: Sequence[str]) -> dict[str, list[st
     for part in (part.strip() for text in only for part in text.split(",")):
         key, separator, values = part.partition("=")
         if not separator:
-            raise InputError(f"--only: {part!r} is not allowed: must be KEY=VALUE, for example dataset=cifar10|mnist")
+            raise InputError(
+                f"--only: {part!r} is not allowed: must be KEY=VALUE, several values as in 'dataset=cifar10|mnist'"
+            )
         if key not in known:
             raise InputError(f"--only: {key!r} is nothing to choose by here; {suggestion(key, known)}")
-        wanted[key] = [value.strip() for value in values.split("|")]
-        for value in wanted[key]:
+        for value in (value.strip() for value in values.split("|")):
             if not any(_same(value, other) for other in known[key]):
                 raise InputError(f"--only: {key}={value} is not in this table; {suggestion(value, known[key])}")
+            wanted.setdefault(key, []).append(value)
     return wanted
 
 

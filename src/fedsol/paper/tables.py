@@ -9,7 +9,7 @@ from fedsol.data.datasets import SPECS
 from fedsol.experiment import Experiment
 from fedsol.listing import settings_of
 from fedsol.paper.numbers import Key, Number, read_table
-from fedsol.paper.recipe import Cell, Evaluate, Measure, Ours, Recipe
+from fedsol.paper.recipe import Afterwards, Cell, Evaluate, Measure, Ours, Recipe
 from fedsol.paper.setting import DATASETS, METHODS, MODELS, experiment, fedsol
 
 CIFAR, LDA = "cifar10", "alpha = 0.1"
@@ -43,6 +43,7 @@ def make_recipe(
     notes: Sequence[str] = (),
     measure: Measure | None = None,
     evaluate: Evaluate | None = None,
+    afterwards: Afterwards | None = None,
 ) -> Recipe:
     """The recipe of a stored table whose cells are exactly the paper's."""
     table = read_table(name)
@@ -57,6 +58,7 @@ def make_recipe(
         notes,
         measure,
         evaluate,
+        afterwards,
     )
 
 
@@ -188,6 +190,16 @@ def _defaults(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
     return found
 
 
+def _candidates() -> str:
+    """What the paper searched: `FedProx mu 0.1, 0.5`."""
+    searched = read_table("hyperparameters").more["candidates"]
+    return "; ".join(
+        f"{method} {name} {', '.join(map(str, values))}"
+        for method, names in searched.items()
+        for name, values in names.items()
+    )
+
+
 def _scenarios(_: str, row: str, column: str) -> tuple[None, dict[str, str]]:
     return None, {"dataset": DATASETS[row], "setting": column}
 
@@ -239,12 +251,19 @@ def table_recipes() -> list[Recipe]:
             [
                 "Head, adaptive, rho 1.5, KL with temperature 3, beta 1: A1 is then the paper's 64.13. A5 is the same "
                 "experiment as KL, base, in `gradient-projection`, where the paper has 60.31.",
+                "A0 L(w); A1 L(w + e_p); A2 L(w) + P(w + e_p); A3 L(w + e_p) + P(w + e_p); A4 L(w + e_c) + P(w + e_c); "
+                "A5 L(w) + P(w); A6 L(w + e_p) + P(w). L is the local loss, P the proximal one; e_p is along P's "
+                "gradient, e_c along the sum of both.",
             ],
         ),
         make_recipe(
             "hyperparameters",
             _hyperparameters,
-            ["Ours is the default of fedsol; nothing is run. FedAvg, Scaffold, FedNova and FedDyn: none in the paper."],
+            [
+                "Ours is the default of fedsol; nothing is run. The paper has none for FedAvg, Scaffold, FedNova and "
+                "FedDyn.",
+                f"The paper chose among: {_candidates()}.",
+            ],
             _defaults,
         ),
         make_recipe(

@@ -99,9 +99,9 @@ def check_cluster(address: str | None) -> None:
 def backend(settings: EngineSettings) -> dict[str, Any]:
     """The simulation's share of this machine, or the cluster that it joins."""
     start: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if settings.address is not None:
-        start["address"] = settings.address
-    elif settings.workers is not None:
+    # Without an address Ray would join whatever cluster it last saw on this machine, or wait for one that is gone.
+    start["address"] = settings.address or "local"
+    if settings.address is None and settings.workers is not None:
         start["num_cpus"] = settings.workers
     return {
         "init_args": start,
