@@ -48,7 +48,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, allowed in (("where", get_args(Where)), ("strength", get_args(Strength))):
-            if getattr(self, name) not in (*allowed, None):
+            if getattr(self, name) not in allowed and (name, getattr(self, name)) != ("strength", None):
                 raise InputError(f"--{name}: {getattr(self, name)!r} is not allowed; allowed: {', '.join(allowed)}")
         check_options(self.examples, self.points, self.radius)
         if self.repetitions < 1:
