@@ -38,9 +38,9 @@ def measured_recipes() -> list[Recipe]:
             "latency",
             lambda _, __, column: (None, {"method": column.lower()}),
             [
-                "Ours: the median of three steps on one thread of this machine, in its own time, batch of 50, images of "
-                "64 x 64; the paper: an A6000 with images of a size it does not say. Compare the ratios. FedSOL with "
-                "the L2 loss, as in the paper."
+                "Ours: the median of three steps on one thread of this machine, in its own time, batch of 50, images "
+                "of 64 x 64; the paper: an A6000 with images of a size it does not say. Compare the ratios. FedSOL "
+                "with the L2 loss, as in the paper."
             ],
             _latency,
         ),
