@@ -122,16 +122,20 @@ def test_most_data_and_most_rounds_count(results):
     assert set(ours) == {("LDA", "FedAvg", COLUMN), ("LDA", "FedSOL", COLUMN)}
 
 
-def test_measured_tables_are_shown(results):
+def test_measured_tables_are_shown(results, tmp_path):
     cells = [
         {"block": "", "row": "FedProx", "column": "mu", "ours": {"mean": 1.0, "std": None}, "runs": [], "differs": []},
         {"block": "", "row": "MOON", "column": "mu", "ours": None, "runs": [], "differs": []},
     ]
-    content = {"recipe": "hyperparameters", "cells": cells}
+    fedavg = json.loads((results / "cifar10-dirichlet-0.1" / "fedavg" / "environment.json").read_text())
+    environment = {**fedavg, "command": "/x/fedsol reproduce hyperparameters --out y", "commit": "abcdef0123456789"}
+    content = {"recipe": "hyperparameters", "cells": cells, "environment": environment}
     assert collect.is_measured(content)
-    (results / "tables").mkdir()
-    (results / "tables" / "hyperparameters.json").write_text(json.dumps(content))
+    (tmp_path / "hyperparameters.json").write_text(json.dumps(content))
+    collect.collect(tmp_path, results, None, print)
     text = page.render(results)
+    made = "Made by `fedsol reproduce hyperparameters` at commit abcdef012345, on 2 cores, Python 3.11.7, torch 2.13.0."
+    assert f"- {made}\n" in text
     assert "### hyperparameters (PARTIAL)" in text
     assert "| FedProx | 1.0 | 1.0 | +0.0 |" in text
 

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,12 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
         _copy(file.parent, results / name, run.experiment, commit)
         copied += 1
     for file in sorted(source.glob("*.json")):
-        if is_measured(json.loads(file.read_text(encoding="utf-8"))):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if is_measured(content):
             (results / "tables").mkdir(parents=True, exist_ok=True)
-            write_atomically(results / "tables" / file.name, file.read_bytes())
+            content["environment"] = _plain(content["environment"], commit)
+            table = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+            write_atomically(results / "tables" / file.name, table)
             copied += 1
     return copied
 
@@ -54,11 +57,14 @@ def _copy(source: Path, target: Path, experiment: Experiment, commit: str | None
     for name in COPIED:
         write_atomically(target / name, (source / name).read_bytes())
     write_atomically(target / "experiment.toml", experiment.override({"data.root": "data"}).to_toml())
-    environment = json.loads((source / "environment.json").read_text(encoding="utf-8"))
-    environment["command"] = plain_command(environment["command"])
-    if commit and "commit" not in environment:
-        environment["commit"] = commit
+    environment = _plain(json.loads((source / "environment.json").read_text(encoding="utf-8")), commit)
     write_atomically(target / "environment.json", json.dumps(environment, indent=2) + "\n")
+
+
+def _plain(environment: Mapping[str, Any], commit: str | None) -> dict[str, Any]:
+    """What a result was made with, without places."""
+    given = {"commit": commit} if commit else {}
+    return {**given, **environment, "command": plain_command(environment["command"])}
 
 
 def plain_command(command: str) -> str:

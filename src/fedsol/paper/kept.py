@@ -78,16 +78,25 @@ def _size(item: Kept) -> tuple[float, int]:
     return item.run.experiment.data.part, len(item.run.rows)
 
 
-def read_measured(results: Path) -> dict[str, dict[Key, Ours]]:
-    """The tables that were measured and not trained, by recipe."""
+@dataclass(frozen=True)
+class Measured:
+    """A table that was measured and not trained."""
+
+    numbers: Mapping[Key, Ours]
+    environment: Mapping[str, Any]
+
+
+def read_measured(results: Path) -> dict[str, Measured]:
+    """The measured tables, by recipe."""
     tables = {}
     for file in sorted((results / "tables").glob("*.json")):
         content = json.loads(file.read_text(encoding="utf-8"))
-        tables[content["recipe"]] = {
+        numbers = {
             (cell["block"], cell["row"], cell["column"]): Ours(
                 cell["ours"]["mean"], cell["ours"]["std"], tuple(cell["differs"])
             )
             for cell in content["cells"]
             if cell["ours"]
         }
+        tables[content["recipe"]] = Measured(numbers, content["environment"])
     return tables

@@ -6,13 +6,14 @@ The same files give the same page, byte for byte. The discussion is `results/dis
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedsol.files import write_atomically
 from fedsol.paper.figures import draw_runs
-from fedsol.paper.kept import Index, Kept, at_common_rounds, by_group, read_kept, read_measured
-from fedsol.paper.numbers import Key, Number
+from fedsol.paper.kept import Index, Kept, Measured, at_common_rounds, by_group, read_kept, read_measured
+from fedsol.paper.numbers import Number
 from fedsol.paper.printing import as_markdown
-from fedsol.paper.recipe import LAST, Cell, FinishedRun, Ours, Recipe
+from fedsol.paper.recipe import LAST, Cell, FinishedRun, Recipe
 from fedsol.paper.registry import recipes
 from fedsol.paper.setting import DATASETS
 
@@ -68,21 +69,33 @@ def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
     return dict(sorted(cells.items(), key=lambda pair: (-_mean([item.run.means[-1] for item in pair[1]]), pair[0])))
 
 
-def _tables(
-    filled: Sequence[tuple[Recipe, list[Cell]]], measured: Mapping[str, Mapping[Key, Ours]], index: Index
-) -> list[str]:
+def _tables(filled: Sequence[tuple[Recipe, list[Cell]]], measured: Mapping[str, Measured], index: Index) -> list[str]:
     """Every table that has a number of ours, cut to the rows and columns that do."""
     parts = []
     for recipe, cells in filled:
         # What `evaluate` makes of a run needs its models, which are not kept.
         trained = {} if recipe.evaluate else index.ours(cells)
-        ours = {**measured.get(recipe.name, {}), **trained}
+        table = measured.get(recipe.name)
+        ours = {**(table.numbers if table else {}), **trained}
         different = {tuple(run.path for run in found.runs) for found in trained.values()}
         has_numbers = any(cell.paper for cell in cells if cell.key in ours)
         # A table that shares nothing but FedAvg with the runs says nothing.
-        if has_numbers and (len(different) > 1 or recipe.name in measured):
-            parts.append(as_markdown(recipe, cells, ours, "###", only_filled=True))
+        if has_numbers and (len(different) > 1 or table):
+            made = f"- Made by {_source(table.environment)}.\n" if table else ""
+            parts.append(as_markdown(recipe, cells, ours, "###", only_filled=True) + made)
     return parts
+
+
+def _source(environment: Mapping[str, Any]) -> str:
+    return f"`{environment['command']}` at commit {_commit(environment)}, on {_machine(environment)}"
+
+
+def _commit(environment: Mapping[str, Any]) -> str:
+    return str(environment.get("commit", "not recorded"))[:12]
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    return f"{environment['cores']} cores, Python {environment['python']}, torch {environment['packages']['torch']}"
 
 
 def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[tuple[str, str], Number]:
@@ -165,17 +178,12 @@ def _every_run(kept: Sequence[Kept]) -> str:
     for item in kept:
         name = f"{item.group}/{item.cell}"
         seconds = round(sum(row["seconds"] for row in item.run.rows))
-        commit = str(item.environment.get("commit", "not recorded"))[:12]
         command = item.environment["command"].replace("|", "\\|")  # else a `|` in it would end the cell
         lines.append(
-            f"| {name} | `{command}` | {item.run.experiment.seed} | {commit} "
+            f"| {name} | `{command}` | {item.run.experiment.seed} | {_commit(item.environment)} "
             f"| {len(item.run.rows)} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
         )
-    machines = {
-        f"{item.environment['cores']} cores, Python {item.environment['python']}, "
-        f"torch {item.environment['packages']['torch']}"
-        for item in kept
-    }
+    machines = {_machine(item.environment) for item in kept}
     total = sum(row["seconds"] for item in kept for row in item.run.rows) / 3600
     lines.append(f"\nMade on: {'; '.join(sorted(machines))}. Machine time in all: {total:.1f} hours.\n")
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from fedsol.paper.results import as_rows, ours_of
 from fedsol.paper.selection import select
 from fedsol.paper.setting import SEEDS
 from fedsol.paper.store import Store, check_folder, fingerprint
-from fedsol.runs import RunDirectory
+from fedsol.runs import RunDirectory, environment
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ class Reproduction:
         self.options.out.mkdir(parents=True, exist_ok=True)
         page = as_markdown(self.recipe, self.cells, ours) + "".join(f"- {line}\n" for line in lines)
         write_atomically(self._file(".md"), page)
-        content = json.dumps(as_rows(self.recipe, self.cells, ours), indent=1, ensure_ascii=False)
-        write_atomically(self._file(".json"), content + "\n")
+        content = {**as_rows(self.recipe, self.cells, ours), "environment": environment()}
+        write_atomically(self._file(".json"), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         return ours
 
     def show(self) -> None:
