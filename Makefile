@@ -36,7 +36,7 @@ demo: $(VENV)/.installed
 	@echo
 	@echo "Try next:"
 	@echo "  $(BIN)/fedsol run --set algorithm.rho=1.0 --set data.partition.alpha=0.5"
-	@echo "  $(BIN)/fedsol compare -a fedavg -a fedsol:perturb=all -a fedsol:strength=adaptive-column"
+	@echo "  $(BIN)/fedsol compare -a fedavg -a fedsol:perturb=all -a fedsol:strength=adaptive"
 	@echo "  $(BIN)/fedsol partition --out demo/partition    # who has which classes: demo/partition/partition.png"
 	@echo "  $(BIN)/fedsol report demo -o demo/report.html   # one page about all of it, to open in a browser"
 	@echo "  $(BIN)/fedsol list experiments                  # the paper's, ready to run"

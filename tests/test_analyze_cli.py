@@ -51,6 +51,25 @@ def test_runs_are_compared_over_the_rounds_that_were_analysed():
     assert "orthogonality-rounds.png" in names_in("figures")
 
 
+def shown_strength(*arguments):
+    """The Lambda and the rounds in the data of `--what strength`."""
+    done = fedsol("analyze", *arguments, "--what", "strength", "-o", "figures")
+    assert done.exit_code == 0, done.output
+    runs = [run for series in json.loads(Path("figures/strength.json").read_text()) for run in series["runs"]]
+    (strength,) = {run["strength"] for run in runs}
+    return strength, [run["round"] for run in runs]
+
+
+def test_strength_is_shown_by_the_lambda_of_the_runs():
+    run("fedsol", "--analyze", "strength", "--set", "algorithm.strength=adaptive")
+    run("fedavg", "--analyze", "strength")
+    # A written row is of round 2; what it does not hold is computed from round 3, trained again.
+    assert shown_strength("fedsol") == ("adaptive", [2])
+    assert shown_strength("fedavg") == ("adaptive-column", [2])
+    assert shown_strength("fedavg", "fedsol") == ("adaptive", [3, 2])
+    assert shown_strength("fedsol", "--strength", "adaptive-column") == ("adaptive-column", [3])
+
+
 def test_runs_of_which_some_wrote_no_rows_are_compared():
     run("scaffold")
     run("fedbabu", "--analyze", "orthogonality,strength", "--set", "data.partition.held_out=0.2")
@@ -103,7 +122,7 @@ BAD = {
     "no such run": (["nowhere", "--what", "curves"], ["nowhere: there is no run here"]),
     "no such experiment": (["nowhere", "--what", "cost"], ["nowhere"]),
     "unknown part": (["--what", "toy", "--where", "tail"], ["--where: 'tail'", "head"]),
-    "unknown strength": (["--what", "toy", "--strength", "weak"], ["--strength: 'weak'", "adaptive"]),
+    "unknown strength": (["--what", "toy", "--strength", "weak"], ["--strength: 'weak'", "adaptive-column"]),
     "rho is a word": (["--what", "toy", "--rho", "much"], ["--rho: 'much'"]),
     "client is a word": (["--what", "toy", "--clients", "me"], ["--clients: 'me'"]),
     "no repetitions": (["--what", "cost", "--repetitions", "0"], ["--repetitions: 0"]),

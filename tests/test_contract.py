@@ -273,7 +273,7 @@ def test_a_frozen_classifier_stays_what_it_was_bit_for_bit(table, optimizer):
     "table",
     [
         {"name": "fedsol"},
-        {"name": "fedsol", "strength": "adaptive-column"},
+        {"name": "fedsol", "strength": "adaptive"},
         {"name": "fedprox", "usage": "perturbed", "perturb": "head"},
         {"name": "fedsol-ablation", "strategy": "A3"},
     ],

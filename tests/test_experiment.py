@@ -22,7 +22,7 @@ def test_the_defaults_are_the_papers():
     assert (experiment.server.lr_decay, experiment.server.weighting) == (0.99, "size")
     algorithm = experiment.algorithm
     assert algorithm["name"] == "fedsol"
-    assert (algorithm["rho"], algorithm["perturb"], algorithm["strength"]) == (2.0, "head", "adaptive")
+    assert (algorithm["rho"], algorithm["perturb"], algorithm["strength"]) == (2.0, "head", "adaptive-column")
     assert (algorithm["usage"], algorithm["proximal"], algorithm["tau"]) == ("perturbed", "kl", 3.0)
 
 
@@ -154,3 +154,18 @@ def test_differences_are_named_but_not_those_without_effect():
     one = Experiment(seed=1)
     other = one.override({"algorithm.rho": 1.0, "data.root": "/elsewhere", "seed": 2})
     assert differing_keys(one, other) == ["algorithm.rho", "seed"]
+
+
+def test_settings_of_a_perturbation_differ_only_where_there_is_one():
+    one = Experiment(algorithm={"name": "fedprox", "strength": "adaptive"})
+    other = one.override({"algorithm.strength": "fixed", "algorithm.rho": 1.0, "algorithm.perturb": "body"})
+    assert differing_keys(one, other) == []
+    assert differing_keys(one, other.override({"algorithm.mu": 0.5})) == ["algorithm.mu"]
+    perturbed = [run.override({"algorithm.usage": "perturbed"}) for run in (one, other)]
+    assert differing_keys(*perturbed) == ["algorithm.perturb", "algorithm.rho", "algorithm.strength"]
+    assert differing_keys(one, perturbed[1]) == [
+        "algorithm.perturb",
+        "algorithm.rho",
+        "algorithm.strength",
+        "algorithm.usage",
+    ]

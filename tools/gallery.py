@@ -109,7 +109,8 @@ ENTRIES = (
     ),
     Entry(
         "Adaptive strength by layer",
-        "Mean Lambda (equation 7), the same without the effect of a layer's size, and how far each layer moved.",
+        "Mean Lambda (equation 7), the same without the effect of how many weights share a norm, and how far each "
+        "layer moved.",
         (f"analyze {TWO} --what strength --out runs/gallery/methods",),
         ("methods/strength",),
     ),
@@ -154,7 +155,7 @@ ENTRIES = (
     ),
     Entry(
         "Sweep: rho, with fixed and adaptive strength",
-        "FedSOL's rho, for each Lambda.",
+        "FedSOL's rho, for two kinds of Lambda.",
         swept("sweep-rho", "--grid algorithm.strength=fixed,adaptive --grid algorithm.rho=0,0.5,1,2"),
         ("sweep-rho/sweep",),
     ),

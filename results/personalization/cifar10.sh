@@ -13,10 +13,10 @@ for name in ${@:-$all}; do
         local-only) settings="--set algorithm.name=local-only --set rounds=1" ;;
         fedavg | fedbabu | perfedavg) settings="--set algorithm.name=$name" ;;
         knn-per) run=fedavg method="--method knn-per" settings="--set algorithm.name=fedavg" ;;
-        fedsol) settings="--set algorithm.rho=2.0" ;;
+        fedsol) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive" ;;
         fedsol-column) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive-column" ;;
-        fedsol-knn-per) run=fedsol method="--method knn-per" settings="--set algorithm.rho=2.0" ;;
-        fedsol-babu) settings="--set algorithm.rho=2.0 --set client.trains=body --set algorithm.perturb=body" ;;
+        fedsol-knn-per) run=fedsol method="--method knn-per" settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive" ;;
+        fedsol-babu) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive --set client.trains=body --set algorithm.perturb=body" ;;
         *) echo "$name: is not one of $all" >&2 && exit 2 ;;
     esac
     if [ ! -f "$work/$run/DONE" ]; then

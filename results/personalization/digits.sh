@@ -24,10 +24,10 @@ for seed in 0 1 2; do
     one perfedavg --set algorithm.name=perfedavg
     one fedbabu --set algorithm.name=fedbabu
     from=$work/fedavg-seed-$seed && one knn-per -- --method knn-per
-    one fedsol --set algorithm.name=fedsol
+    one fedsol --set algorithm.name=fedsol --set algorithm.strength=adaptive
     one fedsol-column --set algorithm.name=fedsol --set algorithm.strength=adaptive-column
     from=$work/fedsol-seed-$seed && one fedsol-knn-per -- --method knn-per
-    one fedsol-babu --set algorithm.name=fedsol --set client.trains=body --set algorithm.perturb=body
+    one fedsol-babu --set algorithm.name=fedsol --set algorithm.strength=adaptive --set client.trains=body --set algorithm.perturb=body
     one held-out/fedavg --set algorithm.name=fedavg --set data.partition.held_out=0.3 -- --test held-out --set validation=0.5
     from=$work/held-out/fedavg-seed-$seed
     one held-out/knn-per -- --method knn-per --test held-out --set validation=0.5

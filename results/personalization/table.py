@@ -35,10 +35,10 @@ METHODS = {
     "perfedavg": "PerFedAvg",
     "fedbabu": "FedBABU",
     "knn-per": "kNN-Per",
-    "fedsol": "FedSOL-FT",
+    "fedsol": "FedSOL-FT, `adaptive`",
     "fedsol-column": "FedSOL-FT, `adaptive-column`",
-    "fedsol-knn-per": "FedSOL + kNN-Per",
-    "fedsol-babu": 'FedSOL + FedBABU (`perturb = "body"`)',
+    "fedsol-knn-per": "FedSOL, `adaptive`, + kNN-Per",
+    "fedsol-babu": 'FedSOL, `adaptive`, + FedBABU (`perturb = "body"`)',
 }
 HELD_OUT = {
     "local-only": "Local-only",

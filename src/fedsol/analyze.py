@@ -17,7 +17,7 @@ from fedsol.analysis.preservation import forgetting, preservation
 from fedsol.analysis.saving import write_data
 from fedsol.analysis.series import Series, group
 from fedsol.analysis.source import LocalRound, SavedRun, chosen_clients, local_round, open_run
-from fedsol.analysis.strength import strengths
+from fedsol.analysis.strength import common_strength, strengths
 from fedsol.errors import InputError
 from fedsol.experiment import PRIVATE, Experiment
 from fedsol.gradients import Strength
@@ -38,7 +38,8 @@ class Options:
     rhos: tuple[float, ...] | None = None
     clients: tuple[int, ...] | None = None
     where: Where = "all"
-    strength: Strength = "adaptive"
+    strength: Strength | None = None
+    """Lambda that `strength` shows; None: that of the runs themselves."""
     examples: int = 512
     points: int = 21
     radius: float = 1.0
@@ -47,7 +48,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, allowed in (("where", get_args(Where)), ("strength", get_args(Strength))):
-            if getattr(self, name) not in allowed:
+            if getattr(self, name) not in allowed and (name, getattr(self, name)) != ("strength", None):
                 raise InputError(f"--{name}: {getattr(self, name)!r} is not allowed; allowed: {', '.join(allowed)}")
         check_options(self.examples, self.points, self.radius)
         if self.repetitions < 1:
@@ -263,16 +264,19 @@ def _preservation(runs: Runs, options: Options) -> Found:
 def _strength(runs: Runs, options: Options) -> Found:
     from fedsol.report.strength_figure import draw_strength
 
+    algorithms = [make_algorithm(source.run.experiment.algorithm) for source in runs.sources]
+    shown = options.strength or common_strength(algorithms)
+
     def of(source: Source) -> Any:
-        if (written := callbacks.strength_rows(source.path)) and options.strength == "adaptive":
+        if (written := callbacks.strength_rows(source.path)) and written[-1].strength == shown:
             return written[-1]
         done, names = source.round(options), source.saved.federation.model.names
-        return strengths(done.round, done.before.weights, done.updates, names, options.strength)
+        return strengths(done.round, done.before.weights, done.updates, names, shown)
 
     series = [item.map(of) for item in runs.series]
     stem = options.out / "strength"
     number = series[0].runs[0].round
-    files = draw_strength(series, stem, f"{options.strength} strength by layer, {runs.title}, round {number}")
+    files = draw_strength(series, stem, f"{shown} strength by layer, {runs.title}, round {number}")
     files.append(write_data(stem.with_suffix(".json"), series))
     lines = []
     for item in series:

@@ -137,8 +137,9 @@ def analyze(
     ] = None,
     where: Annotated[str, typer.Option("--where", help="orthogonality: angle over all, body or head.")] = "all",
     strength: Annotated[
-        str, typer.Option("--strength", help="strength: adaptive, adaptive-column or fixed.")
-    ] = "adaptive",
+        str | None,
+        typer.Option("--strength", help="strength: adaptive-column, adaptive or fixed (default: that of the runs)."),
+    ] = None,
     examples: Annotated[int, typer.Option("--examples", help="landscape: training examples.")] = 512,
     points: Annotated[int, typer.Option("--points", help="landscape: points along each axis.")] = 21,
     radius: Annotated[float, typer.Option("--radius", help="landscape: length of each axis from the model.")] = 1.0,

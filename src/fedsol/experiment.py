@@ -352,8 +352,16 @@ TABLES: dict[str, type[Table]] = {
 def differing_keys(one: Experiment, other: Experiment) -> list[str]:
     """Dotted keys in which two experiments differ, but for those that cannot change a result."""
     left, right = flatten(one.model_dump()), flatten(other.model_dump())
-    keys = sorted((left.keys() | right.keys()) - KEYS_WITHOUT_EFFECT)
+    keys = sorted((left.keys() | right.keys()) - (keys_without_effect(one) & keys_without_effect(other)))
     return [key for key in keys if left.get(key) != right.get(key)]
+
+
+def keys_without_effect(experiment: Experiment) -> set[str]:
+    """Dotted keys that cannot change the result of this experiment."""
+    from fedsol.algorithms import make_algorithm
+
+    own = make_algorithm(experiment.algorithm).settings_without_effect()
+    return KEYS_WITHOUT_EFFECT | {f"algorithm.{name}" for name in own}
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

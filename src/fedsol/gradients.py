@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fedsol.task import Outputs, Point, Task
 
 Strength = Literal["fixed", "adaptive", "adaptive-column"]
+DEFAULT_STRENGTH: Strength = "adaptive-column"
+"""Of every method that perturbs: the released code's reading of equation 7, which is ahead on real data."""
 Strategy = Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"]
 
 SMALLEST_NORM = 1e-12

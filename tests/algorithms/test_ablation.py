@@ -1,9 +1,16 @@
 """The objectives A0 to A6 by hand."""
 
 from math import exp
+from typing import get_args
 
 import pytest
+import torch
 from algorithms.one_weight_per_logit import close, column, step
+from toys import TwoLayers, moved_from, random_batch, split, task_for
+
+from fedsol.algorithms import make_algorithm
+from fedsol.gradients import Strategy
+from fedsol.weights import equal
 
 
 def local(*logits):
@@ -26,6 +33,24 @@ EXPECTED = {
     "A5": total(local(*W), W, 1),
     "A6": total(local(*MOVED), W, 2),
 }
+
+
+def test_a1_is_fedsol_by_default():
+    model = split(TwoLayers(bias=True), (2,))
+    anchor = model.initial_weights()
+    task, weights, batch = task_for(model, anchor), moved_from(anchor), random_batch((2,), 2)
+    own = make_algorithm({"name": "fedsol-ablation"}).gradient(task, weights, batch, {})
+    fedsol = make_algorithm({"name": "fedsol"}).gradient(task, weights, batch, {})
+    assert equal(own[0], fedsol[0])
+    assert torch.equal(own[1], fedsol[1])
+
+
+def test_the_settings_of_a_perturbation_change_nothing_where_there_is_none():
+    assert [
+        strategy
+        for strategy in get_args(Strategy)
+        if make_algorithm({"name": "fedsol-ablation", "strategy": strategy}).settings_without_effect()
+    ] == ["A0", "A5"]
 
 
 @pytest.mark.parametrize("perturb", ["all", "head"])

@@ -3,7 +3,13 @@
 from math import exp, log, sqrt
 
 import pytest
+import torch
 from algorithms.one_weight_per_logit import close, column, step
+from toys import OnlyHead, split, task_for
+
+from fedsol.algorithms import ALGORITHMS, make_algorithm
+from fedsol.algorithms.fedsol import FedSOL
+from fedsol.data.batches import Batch
 
 
 def sigmoid(x):
@@ -26,6 +32,33 @@ def test_a_step_with_l2(strength, difference, perturb):
     table = {"name": "fedsol", "rho": 5.0, "strength": strength, "perturb": perturb, "proximal": "l2"}
     p = sigmoid(difference)
     close(step(table, column(0, 0), column(3, 4)), column(p - 1, 1 - p))
+
+
+def test_the_default_strength_is_that_of_every_method_that_perturbs():
+    assert FedSOL().strength == "adaptive-column"
+    found = {name: cls().strength for name, cls in ALGORITHMS.items() if hasattr(cls, "strength")}
+    proximal = {"fedprox", "fednova", "scaffold", "fedntd", "feddyn", "moon"}
+    assert found == dict.fromkeys({*proximal, "fedsol", "fedsol-ablation"}, "adaptive-column")
+
+
+@pytest.mark.parametrize(
+    ("table", "difference"),
+    [
+        # a = 0, w = [[3, 5], [4, 12]], L2: g_p = w, ||g_p|| = sqrt(194) = rho, so eps = Lambda w. The input (1, 0) sees
+        # the first column alone. Its norm is 5: Lambda is (3, 4) / 5, eps (9, 16) / 5, the logits 4.8 and 7.2.
+        ({}, -2.4),
+        # Over the tensor Lambda is (3, 4) / sqrt(194), eps (9, 16) / sqrt(194).
+        ({"strength": "adaptive"}, -1 - 7 / sqrt(194)),
+    ],
+)
+def test_by_default_lambda_is_taken_by_column(table, difference):
+    task = task_for(split(OnlyHead(2, 2), (2,)), {"head.weight": torch.zeros(2, 2)})
+    weights = {"head.weight": torch.tensor([[3.0, 5.0], [4.0, 12.0]])}
+    batch = Batch(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
+    algorithm = make_algorithm({"name": "fedsol", "rho": sqrt(194), "proximal": "l2", **table})
+    p = sigmoid(difference)
+    found, _ = algorithm.gradient(task, weights, batch, {})
+    torch.testing.assert_close(found["head.weight"], torch.tensor([[p - 1, 0.0], [1 - p, 0.0]]))
 
 
 def test_a_step_with_kl():

@@ -97,6 +97,21 @@ def test_rows_are_json_also_where_a_layer_begins_at_zero(tiny, tmp_path):
     assert any(layer.movement for layer in layers)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "strength"),
+    [
+        ({"name": "fedsol"}, "adaptive-column"),
+        ({"name": "fedsol", "strength": "adaptive"}, "adaptive"),
+        ({"name": "fedprox", "strength": "adaptive"}, "adaptive-column"),
+    ],
+)
+def test_rows_show_the_lambda_of_the_run(tiny, tmp_path, algorithm, strength):
+    changes = {f"algorithm.{key}": value for key, value in algorithm.items()}
+    experiment = tiny.override({"rounds": 1, **changes})
+    fedsol.train(experiment, watching(experiment, tmp_path, ["strength"]), tmp_path)
+    assert [row.strength for row in callbacks.strength_rows(tmp_path)] == [strength]
+
+
 def test_only_classes_that_a_client_trains_on_are_its_own(tiny):
     federation = build_federation(tiny.override({"data.partition.held_out": 0.5}))
     weights = federation.initial_weights()

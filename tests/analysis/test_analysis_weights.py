@@ -1,11 +1,18 @@
 """Divergence, adaptive strength and knowledge preservation, against numbers worked out by hand."""
 
+from dataclasses import dataclass
+from math import sqrt
+
 import pytest
 import torch
 
+from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.fedavg import FedAvg
+from fedsol.algorithms.fedprox import FedProx
+from fedsol.algorithms.fedsol import FedSOL
 from fedsol.analysis.divergence import divergence
 from fedsol.analysis.preservation import accuracy_of, forgetting, preservation
-from fedsol.analysis.strength import strengths
+from fedsol.analysis.strength import common_strength, own_strength, strengths
 from fedsol.evaluation import Tally
 from fedsol.federation import build_federation
 from fedsol.messages import Job, Update
@@ -51,19 +58,56 @@ def test_small_distances_between_large_weights_are_exact():
 def test_lambda_of_a_layer():
     before = {"a": torch.tensor([0.0, 0.0, 2.0, 0.0])}
     update = Update(3, {"a": torch.tensor([3.0, 0.0, 2.0, -4.0])}, 1, 1)
-    layer = strengths(1, before, [update], ["a"]).layers["a"]
+    layer = strengths(1, before, [update], ["a"], "adaptive").layers["a"]
     assert layer.size == 4
     assert layer.mean == pytest.approx((0.6 + 0.8) / 4)
     assert layer.evenness == pytest.approx(0.7)
     assert layer.movement == pytest.approx(5 / 2)
-    assert strengths(1, before, [update], ["a"], "fixed").layers["a"].mean == 1.0
+    fixed = strengths(1, before, [update], ["a"], "fixed").layers["a"]
+    assert (fixed.mean, fixed.evenness) == (1.0, 1.0)
+    # A vector is one column.
+    assert strengths(1, before, [update], ["a"], "adaptive-column").layers["a"] == layer
+
+
+def test_lambda_of_a_layer_by_column():
+    # Columns (3, 4), (5, 5) and (0, 0): Lambda is (0.6, 0.8), 1/sqrt(2) twice, and 0 twice. Two weights share a norm.
+    before = {"a": torch.zeros(2, 3), "b": torch.tensor(1.0)}
+    update = Update(0, {"a": torch.tensor([[3.0, 5.0, 0.0], [4.0, -5.0, 0.0]]), "b": torch.tensor(3.0)}, 1, 1)
+    layers = strengths(1, before, [update], ["a", "b"], "adaptive-column").layers
+    mean = (0.6 + 0.8 + sqrt(2)) / 6
+    assert (layers["a"].size, layers["a"].mean) == (6, pytest.approx(mean))
+    assert layers["a"].evenness == pytest.approx(mean * sqrt(2))
+    assert (layers["b"].mean, layers["b"].evenness, layers["b"].movement) == (1.0, 1.0, 2.0)
+    even = Update(0, {"a": torch.ones(2, 3)}, 1, 1)
+    for strength in ("adaptive", "adaptive-column"):
+        assert strengths(1, before, [even], ["a"], strength).layers["a"].evenness == pytest.approx(1.0)
+
+
+@dataclass(frozen=True)
+class OwnStrength(Algorithm):
+    """A method of somebody's, whose setting of that name means something else."""
+
+    strength: float = 0.5
+
+
+def test_which_lambda_a_method_perturbs_with():
+    assert own_strength(FedSOL()) == "adaptive-column"
+    assert own_strength(FedSOL(strength="fixed")) == "fixed"
+    assert own_strength(FedProx(usage="perturbed", strength="adaptive")) == "adaptive"
+    assert [own_strength(method) for method in (FedAvg(), FedProx(strength="adaptive"), OwnStrength())] == [None] * 3
+
+
+def test_one_lambda_for_several_methods():
+    assert common_strength([]) == common_strength([FedAvg()]) == "adaptive-column"
+    assert common_strength([FedAvg(), FedSOL(strength="adaptive"), FedSOL(rho=1.0, strength="adaptive")]) == "adaptive"
+    assert common_strength([FedSOL(strength="adaptive"), FedSOL(strength="fixed")]) == "adaptive-column"
 
 
 def test_a_layer_that_did_not_move_has_lambda_zero():
     before = {"a": torch.ones(3)}
-    layer = strengths(1, before, [Update(0, {"a": torch.ones(3)}, 1, 1)], ["a"]).layers["a"]
+    layer = strengths(1, before, [Update(0, {"a": torch.ones(3)}, 1, 1)], ["a"], "adaptive").layers["a"]
     assert layer.mean == layer.movement == 0.0
-    grown = strengths(1, {"a": torch.zeros(1)}, updates_of(([1.0, 1.0], [1.0])), ["a"]).layers["a"]
+    grown = strengths(1, {"a": torch.zeros(1)}, updates_of(([1.0, 1.0], [1.0])), ["a"], "adaptive").layers["a"]
     assert grown.movement is None  # relative to a length of 0
 
 

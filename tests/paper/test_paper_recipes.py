@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from paper.tex import REPOSITORY, paper_source
 
+from fedsol.algorithms import make_algorithm
+from fedsol.analysis.strength import own_strength
 from fedsol.errors import InputError
 from fedsol.paper.recipe import Folders
 from fedsol.paper.registry import find_recipe, recipes
@@ -113,6 +115,27 @@ def test_the_main_tables_number_at_alpha_one_tenth_is_that_of_rho_one_and_a_half
     other = cell("main", "FedSOL, rho 2.0", column, "LDA")
     assert (other.experiment.algorithm["rho"], other.paper.mean, other.extra) == (2.0, 63.25, True)
     assert fingerprint(other.experiment) == fingerprint(cell("partial", "Head", "rho = 2.0").experiment)
+
+
+def test_every_perturbation_is_the_papers_formula_but_for_the_rows_that_say_otherwise():
+    found = {"adaptive": set(), "adaptive-column": set(), "fixed": set()}
+    for name, cells in CELLS.items():
+        for one in cells:
+            if one.experiment is not None:
+                strength = own_strength(make_algorithm(one.experiment.algorithm))
+                if strength is not None:
+                    found[strength].add((name, one.facts.get("method")))
+    assert {name for name, _ in found["adaptive"]} >= {"main", "combinations", "objectives", "personalized", "strength"}
+    assert found["adaptive-column"] == {("main", "fedsol-column")}
+    assert {name for name, _ in found["fixed"]} == {"adaptive-strength"}
+
+
+def test_a_run_without_a_perturbation_is_known_whatever_the_settings_of_one():
+    fedprox = cell("main", "FedProx", "CIFAR-10, alpha = 0.1", "LDA").experiment
+    for strength in ("adaptive", "adaptive-column"):
+        assert fingerprint(fedprox.override({"algorithm.strength": strength})) == fingerprint(fedprox)
+    combined = cell("combinations", "FedProx", "CIFAR-10, combined").experiment
+    assert fingerprint(combined.override({"algorithm.strength": "adaptive-column"})) != fingerprint(combined)
 
 
 def test_cells_that_tables_share_are_one_experiment():

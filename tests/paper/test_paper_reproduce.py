@@ -397,6 +397,8 @@ def test_the_folder_of_a_cell_is_readable():
     assert (
         folder_name(paper.override({"seed": 2}), paper).as_posix() == "digits-dirichlet-0.1-small/fedsol-rho=1.5/seed-2"
     )
+    auxiliary = small("fedprox").override({"algorithm.strength": "fixed", "algorithm.mu": 0.5})
+    assert folder_name(auxiliary, auxiliary).parts[1] == "fedprox-mu=0.5"
 
 
 def test_two_experiments_never_share_a_folder(tmp_path):

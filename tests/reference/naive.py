@@ -381,8 +381,8 @@ class Ablation(FedSOL):
         return plus(local(local_at), beta, proximal(proximal_at))
 
 
-USE = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive", "perturb": "all"}
-SOL = {"usage": "perturbed", "rho": 2.0, "strength": "adaptive", "perturb": "head"}
+USE = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive-column", "perturb": "all"}
+SOL = {"usage": "perturbed", "rho": 2.0, "strength": "adaptive-column", "perturb": "head"}
 SOL |= {"proximal": "kl", "tau": 3.0, "beta": 1.0}
 METHODS = {
     "fedavg": (FedAvg, {}),

@@ -239,7 +239,7 @@ def test_uniform_shares_and_another_local_optimiser(algorithm):
         (table("fednova", control=True), table("fednova")),
         (table("fednova", control=True), table("scaffold")),
         (table("fedsol"), table("fedsol", rho=1.9)),
-        (table("fedsol"), table("fedsol", strength="adaptive-column")),
+        (table("fedsol"), table("fedsol", strength="adaptive")),
         (table("fedsol"), table("fedsol", perturb="all")),
         (table("fedsol"), table("fedsol", proximal="l2")),
         (table("fedsol", proximal="not-true-kl"), table("fedsol")),

@@ -10,8 +10,9 @@ from torch import Tensor
 from fedsol import gradients
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedsol import ProximalName, proximal_by_name
+from fedsol.algorithms.proximal_base import PERTURBATION
 from fedsol.fields import NonNegative, Positive, setting
-from fedsol.gradients import Strategy, Strength
+from fedsol.gradients import DEFAULT_STRENGTH, Strategy, Strength
 from fedsol.messages import State
 from fedsol.task import Where
 from fedsol.weights import Weights
@@ -19,6 +20,8 @@ from fedsol.weights import Weights
 if TYPE_CHECKING:
     from fedsol.data.batches import Batch
     from fedsol.task import Task
+
+UNPERTURBED = ("A0", "A5")
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,18 @@ class FedSOLAblation(Algorithm):
     strategy: Strategy = setting("A1", "the row of the paper's table")
     beta: NonNegative = setting(1.0, "factor of the proximal loss in A2, A3, A4 and A6")
     rho: NonNegative = setting(2.0, "strength of the perturbation")
-    strength: Strength = setting("adaptive", "Lambda: 1 (fixed), or |w - a| over its norm per tensor or per column")
+    strength: Strength = setting(
+        DEFAULT_STRENGTH, "Lambda: 1 (fixed), or |w - a| over its norm per tensor or per column"
+    )
     perturb: Where = setting("head", "what is perturbed")
     proximal: ProximalName = setting("kl", "the proximal loss")
     tau: Positive = setting(3.0, "temperature of the divergences")
 
+    def settings_without_effect(self) -> frozenset[str]:
+        return PERTURBATION if self.strategy in UNPERTURBED else frozenset()
+
     def check_frozen_head(self) -> None:
-        if self.strategy not in ("A0", "A5"):
+        if self.strategy not in UNPERTURBED:
             gradients.check_frozen_head(self.strength, self.perturb)
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:

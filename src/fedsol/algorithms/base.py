@@ -51,6 +51,10 @@ class Algorithm:
         """Step of the local optimiser, from the learning rate of the round (which stays `task.lr`)."""
         return lr
 
+    def settings_without_effect(self) -> frozenset[str]:
+        """Names of settings that change no result, given the others: two runs that differ in them alone are alike."""
+        return frozenset()
+
     def check_frozen_head(self) -> None:
         """Raises `ValueError` if the method makes no sense while the classifier is not trained."""
 

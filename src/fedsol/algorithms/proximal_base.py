@@ -10,7 +10,7 @@ from torch import Tensor
 from fedsol import gradients
 from fedsol.algorithms.base import Algorithm
 from fedsol.fields import NonNegative, setting
-from fedsol.gradients import Strength
+from fedsol.gradients import DEFAULT_STRENGTH, Strength
 from fedsol.messages import State
 from fedsol.proximal import Proximal
 from fedsol.task import Where
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fedsol.task import Task
 
 Usage = Literal["auxiliary", "projected", "perturbed"]
+PERTURBATION = frozenset({"rho", "strength", "perturb"})
+"""The settings of a perturbation."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class ProximalAlgorithm(Algorithm):
     usage: Usage = setting("auxiliary", "added to the local loss, projected out of its gradient, or as in FedSOL")
     rho: NonNegative = setting(2.0, "perturbed: strength of the perturbation")
     strength: Strength = setting(
-        "adaptive", "perturbed: Lambda is 1 (fixed), or |w - a| over its norm per tensor or per column"
+        DEFAULT_STRENGTH, "perturbed: Lambda is 1 (fixed), or |w - a| over its norm per tensor or per column"
     )
     perturb: Where = setting("all", "perturbed: all weights, all but the classifier, or the classifier alone")
 
@@ -46,6 +48,9 @@ class ProximalAlgorithm(Algorithm):
     def coefficient(self) -> float:
         """Factor of the loss when it is auxiliary (the paper's beta)."""
         return 1.0
+
+    def settings_without_effect(self) -> frozenset[str]:
+        return frozenset() if self.usage == "perturbed" else PERTURBATION
 
     def check_frozen_head(self) -> None:
         if self.usage == "perturbed":

@@ -14,7 +14,7 @@ from fedsol.analysis.divergence import Divergence, divergence
 from fedsol.analysis.orthogonality import own_measure, record
 from fedsol.analysis.preservation import Preservation, preservation
 from fedsol.analysis.saving import as_plain
-from fedsol.analysis.strength import LayerStrength, LayerStrengths, strengths
+from fedsol.analysis.strength import LayerStrength, LayerStrengths, common_strength, strengths
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment
 from fedsol.faults import plan
@@ -115,7 +115,8 @@ def _preservation(federation: Federation, result: RoundResult) -> Preservation:
 
 
 def _strength(federation: Federation, result: RoundResult) -> LayerStrengths:
-    return strengths(result.round, result.before.weights, result.updates, federation.model.names)
+    strength = common_strength([federation.algorithm])
+    return strengths(result.round, result.before.weights, result.updates, federation.model.names, strength)
 
 
 def _orthogonality(federation: Federation, result: RoundResult) -> RoundOrthogonality:

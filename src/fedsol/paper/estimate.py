@@ -45,5 +45,5 @@ def _full_step(plan: Plan, calibration: Calibration) -> float:
 
 
 def _label(plan: Plan) -> str:
-    method = " ".join([plan.label, *own_settings(plan.experiment.algorithm)])
+    method = " ".join([plan.label, *own_settings(plan.experiment)])
     return f"{plan.experiment.model.name} on {plan.experiment.data.name}, {method}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.errors import InputError
-from fedsol.experiment import KEYS_WITHOUT_EFFECT, Experiment, differing_keys
+from fedsol.experiment import Experiment, differing_keys, keys_without_effect
 from fedsol.paper.recipe import FinishedRun
 from fedsol.runs import RunDirectory
 
@@ -48,7 +48,8 @@ class Store:
 
 def fingerprint(experiment: Experiment) -> str:
     """The same for two experiments that give the same result."""
-    return json.dumps({key: value for key, value in flat(experiment).items() if key not in KEYS_WITHOUT_EFFECT})
+    left_out = keys_without_effect(experiment)
+    return json.dumps({key: value for key, value in flat(experiment).items() if key not in left_out})
 
 
 def flat(experiment: Experiment) -> dict[str, Any]:
@@ -77,18 +78,19 @@ def folder_name(experiment: Experiment, paper: Experiment) -> Path:
     group = f"{paper.data.name}-{partition.kind}-{level}" + (
         f"-{paper.model.name}" if paper.model.name != "cnn" else ""
     )
-    cell = "-".join([paper.algorithm["name"], *own_settings(paper.algorithm)])
+    cell = "-".join([paper.algorithm["name"], *own_settings(paper)])
     changed = [f"{key.rpartition('.')[2]}={flat(experiment).get(key)}" for key in differing(experiment, paper)]
     return Path(group) / "+".join([cell, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
 
 
-def own_settings(algorithm: Mapping[str, Any]) -> list[str]:
-    """What of a method's table is not its default: `rho=1.5`."""
+def own_settings(experiment: Experiment) -> list[str]:
+    """What of a method's table is not its default, and has an effect: `rho=1.5`."""
+    algorithm, left_out = experiment.algorithm, keys_without_effect(experiment)
     plain = Experiment(algorithm={"name": algorithm["name"]}).algorithm
     return [
         f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
         for key, value in algorithm.items()
-        if value != plain.get(key)
+        if value != plain.get(key) and f"algorithm.{key}" not in left_out
     ]
 
 

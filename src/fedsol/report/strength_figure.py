@@ -12,7 +12,7 @@ from fedsol.report.style import fedsol_style, new_figure, save_pictures
 
 PANELS = (
     ("mean", "mean Lambda", "mean of Lambda (log scale)"),
-    ("evenness", "mean Lambda × √size", "1: all weights moved equally far"),
+    ("evenness", "mean Lambda × √n", "1: n weights moved equally far"),
     ("movement", "movement", "‖w − a‖ / ‖a‖"),
 )
 
@@ -34,9 +34,10 @@ def draw_strength(series: Sequence[Series[LayerStrengths]], stem: Path, title: s
             }
             patches = bar_panel(axes, [short_layer(layer) for layer in layers], bars, heading, label, True)
             if name == "mean":
-                log_axis(axes, (1.0,))
-                positive = [value[0] for row in bars.values() for value in row if value and value[0] > 0]
-                axes.set_xlim(left=0.4 * min(positive, default=0.1))
+                positive = [value[0] for row in bars.values() for value in row if value and value[0] > 0] or [0.25]
+                # Over several decades one number for each is enough; within one there must be others too.
+                log_axis(axes, *([(1.0,)] if max(positive) > 20 * min(positive) else []))
+                axes.set_xlim(left=0.4 * min(positive))
         figure.legend(patches, [item.label for item in series], loc="outside right upper")
         figure.suptitle(title, x=0.01, ha="left")
         return save_pictures(figure, stem)
