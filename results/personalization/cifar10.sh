@@ -6,12 +6,13 @@ set -eu
 work=${1:?"usage: cifar10.sh WORK DATA [NAME...]"} data=${2:?"usage: cifar10.sh WORK DATA [NAME...]"}
 shift 2
 kept=$(dirname "$0")/cifar10/seed-0
-all="fedavg knn-per fedsol fedsol-knn-per fedsol-column fedbabu perfedavg local-only fedsol-babu"
+all="fedavg knn-per fedsol fedsol-knn-per fedsol-column fedbabu perfedavg perfedavg-plain local-only fedsol-babu"
 for name in ${@:-$all}; do
     run=$name method=""
     case $name in
-        local-only) settings="--set algorithm.name=local-only --set rounds=1" ;;
+        local-only) settings="--set algorithm.name=local-only --set algorithm.epochs=50 --set rounds=1" ;;
         fedavg | fedbabu | perfedavg) settings="--set algorithm.name=$name" ;;
+        perfedavg-plain) settings="--set algorithm.name=perfedavg --set client.momentum=0" ;;
         knn-per) run=fedavg method="--method knn-per" settings="--set algorithm.name=fedavg" ;;
         fedsol) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive" ;;
         fedsol-column) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive-column" ;;
