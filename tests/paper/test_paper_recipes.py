@@ -126,7 +126,7 @@ def test_every_perturbation_is_the_papers_formula_but_for_the_rows_that_say_othe
                 if strength is not None:
                     found[strength].add((name, one.facts.get("method")))
     assert {name for name, _ in found["adaptive"]} >= {"main", "combinations", "objectives", "personalized", "strength"}
-    assert found["adaptive-column"] == {("main", "fedsol-column")}
+    assert found["adaptive-column"] == {("main", "fedsol-column"), ("learning-curves", "fedsol-column")}
     assert {name for name, _ in found["fixed"]} == {"adaptive-strength"}
 
 
