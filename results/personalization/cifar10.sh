@@ -12,7 +12,7 @@ for name in ${@:-$all}; do
     case $name in
         local-only) settings="--set algorithm.name=local-only --set algorithm.epochs=50 --set rounds=1" ;;
         fedavg | fedbabu | perfedavg) settings="--set algorithm.name=$name" ;;
-        perfedavg-plain) settings="--set algorithm.name=perfedavg --set client.momentum=0" ;;
+        perfedavg-plain) run=perfedavg method="--set steps=plain" settings="--set algorithm.name=perfedavg" ;;
         knn-per) run=fedavg method="--method knn-per" settings="--set algorithm.name=fedavg" ;;
         fedsol) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive" ;;
         fedsol-column) settings="--set algorithm.rho=2.0 --set algorithm.strength=adaptive-column" ;;

@@ -22,7 +22,7 @@ for seed in 0 1 2; do
     one local-only --set algorithm.name=local-only
     one fedavg --set algorithm.name=fedavg
     one perfedavg --set algorithm.name=perfedavg
-    one perfedavg-plain --set algorithm.name=perfedavg --set client.momentum=0
+    from=$work/perfedavg-seed-$seed && one perfedavg-plain -- --set steps=plain
     one fedbabu --set algorithm.name=fedbabu
     from=$work/fedavg-seed-$seed && one knn-per -- --method knn-per
     one fedsol --set algorithm.name=fedsol --set algorithm.strength=adaptive

@@ -33,7 +33,7 @@ METHODS = {
     "local-only": "Local-only",
     "fedavg": "FedAvg + fine-tuning",
     "perfedavg": "PerFedAvg",
-    "perfedavg-plain": "PerFedAvg, `client.momentum = 0`",
+    "perfedavg-plain": "PerFedAvg, plain fine-tuning (`steps=plain`)",
     "fedbabu": "FedBABU",
     "knn-per": "kNN-Per",
     "fedsol": "FedSOL-FT, `adaptive`",

@@ -103,21 +103,28 @@ def test_what_is_held_out_serves_for_the_choice_or_for_tests_never_for_both():
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
-    [("fedavg", {}), ("fedsol", {}), ("scaffold", {}), ("fedbabu", {}), ("perfedavg", {"outer_lr": 0.05})],
+    ("name", "changes", "steps"),
+    [
+        ("fedavg", {}, "own"),
+        ("fedsol", {}, "own"),
+        ("scaffold", {}, "own"),
+        ("fedbabu", {}, "own"),
+        ("perfedavg", {"outer_lr": 0.05}, "own"),
+        ("perfedavg", {"outer_lr": 0.05}, "plain"),
+    ],
 )
-def test_fine_tuning_is_the_naive_one(name, changes):
-    """Plain steps of all weights, whatever the method and its settings; PerFedAvg's own steps."""
+def test_fine_tuning_is_the_naive_one(name, changes, steps):
+    """Plain steps of all weights, whatever the method and its settings; PerFedAvg has steps of its own."""
     tables = {"name": name, **changes}
     federation = build_federation(experiment(tables, model__name="reference.naive:smooth", model__options={}))
-    settings = resolve_settings(federation, 3, changes={"epochs": (1, 3)})
+    settings = resolve_settings(federation, 3, changes={"epochs": (1, 3), "steps": steps})
     assert settings.lr == pytest.approx(0.05 * 0.99**2)
     weights, client = federation.initial_weights(), 1
     found = fine_tuned(federation, weights, client, settings)
     dataset = federation.dataset
     model = build_model("reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
     model.load_state_dict(weights)
-    rule = naive.PerFedAvg if name == "perfedavg" else naive.FedAvg
+    rule = naive.PerFedAvg if name == "perfedavg" and steps == "own" else naive.FedAvg
     method = rule(changes, copy.deepcopy(model), 4, 0.9)
     generator = generator_for(0, "client", 4, client)
     stream = [list(batches(dataset.train, federation.partition[client], dataset, 50, 1, generator)) for _ in range(3)]

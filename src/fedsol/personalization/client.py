@@ -124,7 +124,8 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
     )
     data = ClientData(federation.dataset, federation.training_samples(client))
     job = Job(client, settings.after_round + 1, weights)
-    rule = Algorithm() if settings.method == "local-only" else federation.algorithm.fine_tuning()
+    plain = settings.method == "local-only" or settings.steps == "plain"
+    rule = Algorithm() if plain else federation.algorithm.fine_tuning()
     train_client(job, rule, federation.model, data, training, keep)
     return found
 

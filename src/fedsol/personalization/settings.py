@@ -29,6 +29,10 @@ class PersonalSettings(Table):
         tuple[Annotated[int, Field(ge=0)], ...],
         Field(min_length=1, strict=False, description="numbers of epochs after which the model is tested"),
     ] = (1, 5)
+    steps: Annotated[
+        Literal["own", "plain"],
+        Field(description="fine-tune by the steps of the run's method (only PerFedAvg has its own), or by plain ones"),
+    ] = "own"
     lr: Annotated[
         float | None, Field(gt=0, description="learning rate (default: of the last round; local-only: of the first)")
     ] = None
