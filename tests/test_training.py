@@ -104,17 +104,26 @@ def test_more_rounds_go_on_as_if_there_had_always_been_so_many(tiny, tmp_path):
     whole = fedsol.train(longer)
     assert_same_run(fedsol.train(longer, out=tmp_path, resume=True), whole)
     assert Experiment.load(tmp_path / "experiment.toml") == whole.experiment
-    assert len(json.loads((tmp_path / "environment.json").read_text())["lengthened"]) == 1
     fedsol.train(longer, out=tmp_path, resume=True)
-    assert len(json.loads((tmp_path / "environment.json").read_text())["lengthened"]) == 1
+    (note,) = json.loads((tmp_path / "environment.json").read_text())["lengthened"]
+    assert (note["from"], note["to"]) == (tiny.rounds, longer.rounds)
+    assert note.keys() >= {"command", "started"}
 
 
-@pytest.mark.parametrize("changes", [{"rounds": 1}, {"rounds": 9, "seed": 4}])
-def test_fewer_rounds_or_more_of_another_experiment_are_refused(tiny, tmp_path, changes):
-    fedsol.train(tiny, out=tmp_path)
+REFUSED = {
+    "fewer": ({}, {"rounds": 1}, "rounds: 1 is not allowed: the run has 2 by now; allowed: 2 or more"),
+    "another seed": ({}, {"rounds": 9, "seed": 4}, "other values of rounds, seed"),
+    "cosine": ({"server.lr_schedule": "cosine"}, {"rounds": 9}, "the learning rate of every round depends on how many"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_rounds_that_would_change_those_done_are_refused(tiny, tmp_path, case):
+    begun, changes, message = REFUSED[case]
+    fedsol.train(tiny.override(begun), out=tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=r"other values of (rounds|seed)$"):
-        fedsol.train(tiny.override(changes), out=tmp_path, resume=True)
+    with pytest.raises(InputError, match=message):
+        fedsol.train(tiny.override({**begun, **changes}), out=tmp_path, resume=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

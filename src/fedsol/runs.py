@@ -161,10 +161,11 @@ class RunDirectory:
 
     def check_same_run(self, federation: Federation) -> None:
         """Refuses to go on with another experiment (but for more rounds), other data or another partition."""
-        differences = differing_keys(self.read_experiment(), federation.experiment)
-        if self._is_longer(federation.experiment):
-            differences.remove("rounds")
-        if differences:
+        begun = self.read_experiment()
+        differences = differing_keys(begun, federation.experiment)
+        if differences == ["rounds"]:
+            self._check_longer(begun, federation.experiment)
+        elif differences:
             raise InputError(f"{self.path}: the run began with other values of {', '.join(differences)}")
         if self._read_environment().get("data_sha256") != data_hash(federation.dataset):
             raise InputError(
@@ -177,19 +178,37 @@ class RunDirectory:
             raise InputError(f"{self.path}: the run began with another partition of the data (sha256 {began_with})")
 
     def lengthen(self, experiment: Experiment) -> None:
-        """Gives the run as many rounds as the experiment has, if these are more, and notes the command that did."""
-        if not self._is_longer(experiment):
+        """Gives the run as many rounds as the experiment has, if these are others, and notes by what."""
+        begun = self.read_experiment()
+        if begun.rounds == experiment.rounds:
             return
-        lengthened = [*self._read_environment().get("lengthened", []), shlex.join(sys.argv)]
-        surroundings = {**self._read_environment(), "lengthened": lengthened}
+        known = self._read_environment()
+        now = environment()
+        note = {key: now[key] for key in ("command", "started", "commit", "commit_modified") if key in now}
+        notes = [*known.get("lengthened", []), {"from": begun.rounds, "to": experiment.rounds, **note}]
         with disk_errors_named(self.path):
-            write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
-            longer = self.read_experiment().override({"rounds": experiment.rounds})
+            surroundings = json.dumps({**known, "lengthened": notes}, indent=2) + "\n"
+            write_atomically(self.path / "environment.json", surroundings)
+            longer = begun.override({"rounds": experiment.rounds})
             write_atomically(self.path / "experiment.toml", longer.to_toml())
 
-    def _is_longer(self, experiment: Experiment) -> bool:
-        begun = self.read_experiment()
-        return experiment.rounds is not None and begun.rounds is not None and experiment.rounds > begun.rounds
+    def _check_longer(self, begun: Experiment, asked: Experiment) -> None:
+        """Refuses fewer rounds, and more where those done would have been others or were all that was agreed on."""
+        if begun.rounds is None or asked.rounds is None or asked.rounds < begun.rounds:
+            raise InputError(
+                f"{self.path}: rounds: {asked.rounds} is not allowed: the run has {begun.rounds} by now; allowed: "
+                f"{begun.rounds} or more"
+            )
+        if begun.server.lr_schedule == "cosine":
+            raise InputError(
+                f"{self.path}: rounds: {asked.rounds} is not allowed: with server.lr_schedule = 'cosine' the learning "
+                f"rate of every round depends on how many there are; allowed: {begun.rounds}"
+            )
+        if begun.privacy.clipping != "off":
+            raise InputError(
+                f"{self.path}: rounds: {asked.rounds} is not allowed: with [privacy] on, more rounds tell more than "
+                f"was agreed on; allowed: {begun.rounds}"
+            )
 
     def read_hashes(self) -> dict[str, str | None]:
         """What the data and the partition were when the run began."""

@@ -139,3 +139,13 @@ def test_a_question_that_makes_no_sense_is_refused_before_the_first_round(tmp_pa
             FakeGrid(4, tmp_path / "states"),
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_models_of_a_run_that_was_lengthened_get_a_folder_of_their_own(tmp_path):
+    settings = experiment({"name": "fedavg"}, rounds=1)
+    fedsol.train(settings, out=tmp_path)
+    assert server._personal_place(tmp_path, "finetune").path == tmp_path / "personal" / "finetune"
+    fedsol.personalize(tmp_path, changes={"epochs": (0,)}, out=tmp_path / "personal" / "finetune")
+    assert server._personal_place(tmp_path, "finetune").path == tmp_path / "personal" / "finetune"
+    fedsol.train(settings.override({"rounds": 2}), out=tmp_path, resume=True)
+    assert server._personal_place(tmp_path, "finetune").path == tmp_path / "personal" / "finetune-2"

@@ -82,6 +82,17 @@ def test_runs_are_compared_after_the_rounds_that_all_have(results):
     assert "\n\nLonger runs: fedprox (seed 0) after 30 rounds: 90.00, mean of the last 10 90.00.\n" in text
 
 
+def test_the_command_of_a_run_says_what_it_takes_today(results, tmp_path):
+    file = results / "cifar10-dirichlet-0.1" / "fedavg" / "environment.json"
+    note = {"from": 10, "to": 20, "command": "fedsol run /mnt/there --set rounds=20", "commit": "abcdef0123456789"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "lengthened": [note]}))
+    collect.collect(results, tmp_path / "kept", None, print)
+    text = page.render(tmp_path / "kept")
+    assert "| `fedsol run cifar10 --set seed=0`; then `--set rounds=20` (at abcdef012345) | 0 |" in text
+    assert "| `fedsol run cifar10 --set seed=1`; today with `--set algorithm.strength=adaptive` | 1 |" in text
+    assert "/mnt" not in (tmp_path / "kept" / "cifar10-dirichlet-0.1" / "fedavg" / "environment.json").read_text()
+
+
 def test_a_table_that_shares_only_fedavg_with_the_runs_is_left_out(results):
     text = page.render(results)
     assert "### gradient-projection" not in text

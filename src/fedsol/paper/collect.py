@@ -64,7 +64,11 @@ def _copy(source: Path, target: Path, experiment: Experiment, commit: str | None
 def _plain(environment: Mapping[str, Any], commit: str | None) -> dict[str, Any]:
     """What a result was made with, without places."""
     given = {"commit": commit} if commit else {}
-    return {**given, **environment, "command": plain_command(environment["command"])}
+    plain = {**given, **environment, "command": plain_command(environment["command"])}
+    if "lengthened" in environment:  # their commands name the folder of the run and little else
+        notes = environment["lengthened"]
+        plain["lengthened"] = [{key: note[key] for key in note if key != "command"} for note in notes]
+    return plain
 
 
 def plain_command(command: str) -> str:

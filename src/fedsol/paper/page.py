@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsol.experiment import keys_without_effect
 from fedsol.files import write_atomically
+from fedsol.gradients import DEFAULT_STRENGTH
 from fedsol.paper.figures import draw_runs
 from fedsol.paper.kept import Index, Kept, Measured, at_common_rounds, by_group, read_kept, read_measured
 from fedsol.paper.numbers import Number
@@ -178,15 +180,28 @@ def _every_run(kept: Sequence[Kept]) -> str:
     for item in kept:
         name = f"{item.group}/{item.cell}"
         seconds = round(sum(row["seconds"] for row in item.run.rows))
-        command = item.environment["command"].replace("|", "\\|")  # else a `|` in it would end the cell
         lines.append(
-            f"| {name} | `{command}` | {item.run.experiment.seed} | {_commit(item.environment)} "
+            f"| {name} | {_command(item)} | {item.run.experiment.seed} | {_commit(item.environment)} "
             f"| {len(item.run.rows)} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
         )
     machines = {_machine(item.environment) for item in kept}
     total = sum(row["seconds"] for item in kept for row in item.run.rows) / 3600
     lines.append(f"\nMade on: {'; '.join(sorted(machines))}. Machine time in all: {total:.1f} hours.\n")
     return "\n".join(lines)
+
+
+def _command(item: Kept) -> str:
+    """The command, and what is needed beside it today: rounds that were added, a setting whose default is another."""
+    command = item.environment["command"]
+    parts = [f"`{command}`"]
+    parts += [
+        f"then `--set rounds={note['to']}` (at {_commit(note)})" for note in item.environment.get("lengthened", [])
+    ]
+    strength = item.run.experiment.algorithm.get("strength")
+    used = "algorithm.strength" not in keys_without_effect(item.run.experiment)
+    if used and strength not in (None, DEFAULT_STRENGTH) and "strength=" not in command:
+        parts.append(f"today with `--set algorithm.strength={strength}`")
+    return "; ".join(parts).replace("|", "\\|")  # else a `|` in it would end the cell
 
 
 def _mean(values: Sequence[float]) -> float:

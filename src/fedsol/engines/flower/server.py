@@ -17,6 +17,7 @@ from fedsol.personalization.loop import personalize
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.settings import PersonalSettings, check_held_out, check_settings
 from fedsol.progress import PlainProgress
+from fedsol.runs import RunDirectory
 from fedsol.training import train
 
 
@@ -86,10 +87,19 @@ def _personal_settings(text: str, experiment: Experiment) -> dict[str, Any]:
     return settings
 
 
+def _personal_place(out: Path, method: str) -> PersonalDirectory:
+    """`personal/METHOD`; if that holds models of fewer rounds, as the run was given more, a folder beside it."""
+    place = PersonalDirectory(out / "personal" / method)
+    rounds = RunDirectory(out).read_experiment().rounds
+    if place.exists and place.read_description()["settings"]["after_round"] not in (0, rounds):
+        return PersonalDirectory(out / "personal" / f"{method}-{rounds}")
+    return place
+
+
 def _personalize(out: Path, settings: dict[str, Any], engine: Callable[[Federation], GridEngine]) -> None:
     """Every client's own model, made and tested on its node; what comes back is kept beside the run."""
     changes = {key: value for key, value in settings.items() if key != "method"}
-    place = PersonalDirectory(out / "personal" / settings["method"])
+    place = _personal_place(out, settings["method"])
     found = personalize(
         out,
         settings["method"],
