@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 
@@ -300,3 +301,12 @@ def test_labels_tell_results_apart(compared, tmp_path):
     (same / "personal.json").write_text(json.dumps(changed))
     labels = [entry.label for entry in read_entries([compared / "tuned", same])]
     assert labels == ["fedavg + finetune", "fedavg + finetune, rho = 2.0"]
+    other = tmp_path / "other"
+    shutil.copytree(same, other)
+    (other / "personal.json").write_text(json.dumps({**changed, "seed": 7}))
+    (same / "personal.json").write_text(json.dumps({**changed, "algorithm": {"name": "fedavg", "rho": 1.0}, "seed": 7}))
+    plain = tmp_path / "plain"
+    shutil.copytree(compared / "tuned", plain)
+    (plain / "personal.json").write_text(json.dumps({**changed, "seed": 0}))
+    labels = [entry.label for entry in read_entries([same, other, plain])]
+    assert labels[1:] == ["fedavg + finetune, rho = 2.0, seed 7", "fedavg + finetune, seed 0"]

@@ -106,6 +106,7 @@ def _labels(entries: Sequence[Entry]) -> list[str]:
         _name,
         lambda entry: _name_and_settings(entry, entries),
         lambda entry: f"{_name(entry)}, seed {entry.description['seed']}",
+        lambda entry: f"{_name_and_settings(entry, entries)}, seed {entry.description['seed']}",
         lambda entry: str(entry.directory.path),
     )
     found = [[way(entry) for way in ways] for entry in entries]
