@@ -133,17 +133,19 @@ def test_most_data_and_most_rounds_count(results):
     assert set(ours) == {("LDA", "FedAvg", COLUMN), ("LDA", "FedSOL", COLUMN)}
 
 
-def test_measured_tables_are_shown(results, tmp_path):
+def test_measured_tables_are_shown(results, tmp_path, capsys):
     cells = [
         {"block": "", "row": "FedProx", "column": "mu", "ours": {"mean": 1.0, "std": None}, "runs": [], "differs": []},
         {"block": "", "row": "MOON", "column": "mu", "ours": None, "runs": [], "differs": []},
     ]
     fedavg = json.loads((results / "cifar10-dirichlet-0.1" / "fedavg" / "environment.json").read_text())
     environment = {**fedavg, "command": "/x/fedsol reproduce hyperparameters --out y", "commit": "abcdef0123456789"}
-    content = {"recipe": "hyperparameters", "cells": cells, "environment": environment}
+    content = {"recipe": "hyperparameters", "cells": cells}
     assert collect.is_measured(content)
-    (tmp_path / "hyperparameters.json").write_text(json.dumps(content))
+    (tmp_path / "hyperparameters.json").write_text(json.dumps({**content, "environment": environment}))
+    (tmp_path / "flops.json").write_text(json.dumps({"recipe": "flops", "cells": cells}))
     collect.collect(tmp_path, results, None, print)
+    assert "flops.json: does not say by what it was made, left out; make it again" in capsys.readouterr().out
     text = page.render(results)
     made = "Made by `fedsol reproduce hyperparameters` at commit abcdef012345, on 2 cores, Python 3.11.7, torch 2.13.0."
     assert f"- {made}\n" in text

@@ -36,7 +36,9 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
         copied += 1
     for file in sorted(source.glob("*.json")):
         content = json.loads(file.read_text(encoding="utf-8"))
-        if is_measured(content):
+        if is_measured(content) and "environment" not in content:
+            say(f"{file.name}: does not say by what it was made, left out; make it again")
+        elif is_measured(content):
             (results / "tables").mkdir(parents=True, exist_ok=True)
             content["environment"] = _plain(content["environment"], commit)
             table = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
