@@ -11,7 +11,9 @@ from contract_models import uneven_clients
 import fedsol
 from fedsol import Callback, Experiment, InputError, RunError
 from fedsol.algorithms.base import Algorithm
+from fedsol.federation import build_federation
 from fedsol.files import same_tensors
+from fedsol.runs import RunDirectory
 from fedsol.sampling import sample_clients
 
 
@@ -125,6 +127,15 @@ def test_rounds_that_would_change_those_done_are_refused(tiny, tmp_path, case):
     with pytest.raises(InputError, match=message):
         fedsol.train(tiny.override({**begun, **changes}), out=tmp_path, resume=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_with_privacy_gets_no_more_rounds_than_were_agreed_on(tiny, tmp_path):
+    fedsol.train(tiny, out=tmp_path)
+    needed = {"engine.kind": "flower", "server.weighting": "uniform"}
+    private = build_federation(tiny.override({"privacy.clipping": "server", **needed})).experiment
+    (tmp_path / "experiment.toml").write_text(private.to_toml())
+    with pytest.raises(InputError, match=r"rounds: 9 is not allowed: with \[privacy\] on, .* allowed: 2$"):
+        RunDirectory(tmp_path).check_same_run(build_federation(private.override({"rounds": 9})))
 
 
 def test_resume_needs_a_directory(tiny):
