@@ -117,8 +117,7 @@ def _run_batches(
             gradients, loss = algorithm.gradient(task, local, batch, state)
             if gradients.keys() != local.keys():
                 raise _wrong_names(algorithm, gradients, local)
-            for name, tensor in trained.items():
-                tensor.grad = gradients[name]
+            give_gradients(trained, gradients)
             if settings.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(list(trained.values()), settings.clip_norm)
             optimizer.step()
@@ -140,6 +139,19 @@ def _wrong_names(algorithm: Algorithm, gradients: Weights, local: Weights) -> In
         f"algorithm.name: the gradient of {type(algorithm).__name__} must have the names of the weights; "
         f"missing {missing}, unknown {unknown}"
     )
+
+
+def give_gradients(weights: Weights, gradients: Weights) -> None:
+    """Sets `grad` of every weight, in the memory layout of the weight itself.
+
+    A fused optimiser walks through both side by side, whatever their strides; and the gradient of a convolution with
+    channels last has other strides than its weight. (`backward()` sees to that by itself, `torch.autograd.grad` not.)
+    """
+    for name, weight in weights.items():
+        gradient = gradients[name]
+        if gradient.shape == weight.shape and gradient.stride() != weight.stride():
+            gradient = torch.empty_like(weight).copy_(gradient)
+        weight.grad = gradient
 
 
 def on_device(tensors: State, device: torch.device) -> State:

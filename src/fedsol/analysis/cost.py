@@ -15,7 +15,7 @@ from fedsol.algorithms import ALGORITHMS, make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.analysis.memory import peak_bytes
-from fedsol.client import make_optimizer, make_task
+from fedsol.client import give_gradients, make_optimizer, make_task
 from fedsol.data.batches import Batch
 from fedsol.federation import Federation
 from fedsol.gradients import perturbation
@@ -153,8 +153,7 @@ class LocalStep:
     def take(self) -> None:
         """Gradient and optimiser."""
         gradient, _ = self.gradient()
-        for name, tensor in self.local.items():
-            tensor.grad = gradient[name]
+        give_gradients(self.local, gradient)
         self._optimizer.step()
         for tensor in self.local.values():
             tensor.grad = None
