@@ -1,0 +1,108 @@
+"""A client's training against a plain torch loop: `backward()` and an optimiser that is not fused."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from toys import split
+from torch import nn
+
+from fedsol.algorithms import make_algorithm
+from fedsol.client import ClientData, LocalTraining, give_gradients, train_client
+from fedsol.data.batches import batches
+from fedsol.data.types import Dataset, Split
+from fedsol.experiment import ClientSettings
+from fedsol.messages import Job
+from fedsol.models import MODELS, ModelShape
+from fedsol.models.build import build_model
+from fedsol.randomness import generator_for
+
+SEED, ROUND, CLIENT, LR = 3, 1, 0, 0.02
+
+
+class ChannelsLast(nn.Module):
+    """A user's model whose weights themselves lie with channels last."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Conv2d(5, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        )
+        self.head = nn.Linear(16, 10)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, inputs):
+        return self.head(self.body(inputs.contiguous(memory_format=torch.channels_last)))
+
+
+class Transposed(nn.Module):
+    """A user's model whose gradient is the transpose of a product."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Flatten()
+        self.weight = nn.Parameter(torch.randn(3 * 32 * 32, 6) / 50)
+        self.head = nn.Linear(6, 10)
+
+    def forward(self, inputs):
+        return self.head(torch.einsum("bi,io->bo", self.body(inputs), self.weight))
+
+
+def model_of(name):
+    torch.manual_seed(0)
+    users = {"channels-last": ChannelsLast, "transposed": Transposed}
+    return users[name]() if name in users else build_model(name, {}, ModelShape((3, 32, 32), 10), 0)
+
+
+def client_data(count=12):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(count, 3, 32, 32, generator=generator, dtype=torch.float64)
+    part = Split(inputs, torch.randint(10, (count,), generator=generator))
+    return ClientData(Dataset("random", part, part, 10, (), ()), torch.arange(count))
+
+
+def plain_torch(model, data, settings):
+    """The same batches, the same steps, written as anybody would."""
+    model = copy.deepcopy(model).train()
+    options = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
+    optimizer = kind(
+        model.parameters(), lr=LR, weight_decay=settings.weight_decay, fused=False, foreach=False, **options
+    )
+    generator = generator_for(SEED, "client", ROUND, CLIENT)
+    for _ in range(settings.epochs):
+        for batch in batches(data.dataset.train, data.indices, data.dataset, settings.batch_size, 1, generator):
+            optimizer.zero_grad()
+            F.cross_entropy(model(batch.inputs), batch.labels).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", [*MODELS, "channels-last", "transposed"])
+def test_local_training_is_what_a_plain_torch_loop_does(name, optimizer):
+    """In double precision, so that nothing but rounding is left."""
+    model, data = model_of(name).double(), client_data()
+    settings = ClientSettings(epochs=2, batch_size=6, weight_decay=1e-3, optimizer=optimizer)
+    expected = plain_torch(model, data, settings)
+    functional = split(model, (3, 32, 32))
+    training = LocalTraining(settings, SEED, LR, torch.device("cpu"))
+    job = Job(CLIENT, ROUND, functional.initial_weights())
+    found = train_client(job, make_algorithm({"name": "fedavg"}), functional, data, training).weights
+    assert found.keys() == expected.keys()
+    for key, tensor in expected.items():
+        torch.testing.assert_close(found[key], tensor, rtol=1e-7, atol=1e-7)
+
+
+def test_gradients_are_laid_out_as_their_weights():
+    weight = torch.zeros(4, 3, 5, 5)
+    gradient = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    give_gradients({"w": weight}, {"w": gradient})
+    assert weight.grad.stride() == weight.stride() != gradient.stride()
+    assert torch.equal(weight.grad, gradient)
+
+
+def test_a_gradient_of_another_shape_is_not_stretched():
+    with pytest.raises(RuntimeError, match="size"):
+        give_gradients({"w": torch.zeros(4, 3)}, {"w": torch.ones(3)})
