@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from toys import split
 from torch import nn
+from toys import split
 
 from fedsol.algorithms import make_algorithm
 from fedsol.client import ClientData, LocalTraining, give_gradients, train_client

@@ -15,6 +15,7 @@ from torch import nn
 from fedsol.data.batches import batches
 from fedsol.federation import build_federation
 from fedsol.models.build import ModelShape, build_model
+from fedsol.models.cnn import CNN
 from fedsol.randomness import generator_for
 from fedsol.training import sample_clients
 
@@ -44,6 +45,17 @@ def smooth(classes):
 
 def double(classes):
     return Model(layers(nn.ReLU()), 32, classes).double()
+
+
+class Convolutional(CNN):
+    """fedsol's own CNN, whose convolutions have gradients with other strides than their weights."""
+
+    def features(self, inputs):
+        return super().features(inputs.to(self.head.weight.dtype).expand(-1, 3, -1, -1))
+
+
+def convolutional(classes):
+    return Convolutional((3, 8, 8), classes).double()
 
 
 def normalised(classes):

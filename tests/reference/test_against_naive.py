@@ -178,6 +178,19 @@ def test_in_double_precision_nothing_is_left_but_rounding(algorithm):
     assert difference(algorithm, {"model.name": "reference.naive:double"}) <= 1e-11
 
 
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        *(table(name) for name in ("fedavg", "fedprox", "scaffold", "fedntd", "fedsam", "feddyn", "moon", "perfedavg")),
+        *(table("fedsol", perturb=perturb) for perturb in ("head", "body", "all")),
+        table("fedsol", strength="adaptive", proximal="l2"),
+    ],
+    ids=name_of,
+)
+def test_the_papers_cnn_ends_with_the_naive_weights(algorithm):
+    assert difference(algorithm, {"model.name": "reference.naive:convolutional"}) <= 1e-9
+
+
 @pytest.mark.parametrize("algorithm", WITH_BATCH_NORM, ids=name_of)
 def test_running_statistics_are_the_naive_ones_too(algorithm):
     assert difference(algorithm, {"model.name": "reference.naive:normalised"}) <= 1e-5
