@@ -9,7 +9,7 @@ import torch
 from contract_models import uneven_clients
 
 import fedsol
-from fedsol import Callback, Experiment, InputError, RunError
+from fedsol import Callback, Experiment, InputError, RunError, runs
 from fedsol.algorithms.base import Algorithm
 from fedsol.federation import build_federation
 from fedsol.files import same_tensors
@@ -110,6 +110,26 @@ def test_more_rounds_go_on_as_if_there_had_always_been_so_many(tiny, tmp_path):
     (note,) = json.loads((tmp_path / "environment.json").read_text())["lengthened"]
     assert (note["from"], note["to"]) == (tiny.rounds, longer.rounds)
     assert note.keys() >= {"command", "started"}
+
+
+def test_a_run_that_goes_on_with_other_software_says_so(tiny, tmp_path, monkeypatch, caplog):
+    before = fedsol.train(tiny, out=tmp_path)
+    fedsol.train(tiny.override({"rounds": 3}), out=tmp_path, resume=True)
+    assert "went_on" not in json.loads((tmp_path / "environment.json").read_text())  # the same software
+    assert not caplog.records
+    mine = runs.environment()
+    other = {**mine, "packages": {**mine["packages"], "torch": "99.0"}, "commit": "f" * 40, "commit_modified": False}
+    monkeypatch.setattr(runs, "environment", lambda: other)
+    fedsol.train(tiny.override({"rounds": 3}), out=tmp_path, resume=True)
+    assert not caplog.records  # nothing was left to do
+    for rounds in (4, 5):  # the second time the software is that of the rounds before
+        fedsol.train(tiny.override({"rounds": rounds}), out=tmp_path, resume=True)
+    (record,) = caplog.records
+    assert "rounds 1 to 3 were made with torch" in record.getMessage()
+    assert "(now 99.0)" in record.getMessage()
+    (note,) = json.loads((tmp_path / "environment.json").read_text())["went_on"]
+    assert (note["after"], note["commit"], note["packages"]["torch"]) == (3, "f" * 40, "99.0")
+    assert len(before.rows) == 2
 
 
 REFUSED = {

@@ -19,7 +19,7 @@ from fedsol.experiment import KEYS_WITHOUT_EFFECT, parse_override
 from fedsol.files import write_atomically
 from fedsol.personalization.client import PersonalResult
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
-from fedsol.personalization.loop import Watch, no_model, personalize
+from fedsol.personalization.loop import Watch, check_no_run, no_model, personalize
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.settings import METHODS, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.statistics import accuracies_after, epochs_of
@@ -67,6 +67,8 @@ def personalize_runs(
     show_warnings()
     if len({path.resolve() for path in runs}) < len(runs):
         raise InputError("RUN: one is given twice")
+    if out is not None:
+        check_no_run(out)
     for path in runs:
         if not RunDirectory(path).exists and not PersonalDirectory(path).exists:
             raise InputError(f"{path}: there is neither a run here (no experiment.toml) nor results (no personal.json)")

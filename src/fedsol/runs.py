@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
@@ -29,6 +30,8 @@ from fedsol.weights import Weights
 
 if TYPE_CHECKING:
     import pandas
+
+log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 HASHED_INPUTS = 1000
@@ -192,6 +195,23 @@ class RunDirectory:
             longer = begun.override({"rounds": experiment.rounds})
             write_atomically(self.path / "experiment.toml", longer.to_toml())
 
+    def note_software(self, rounds_done: int) -> None:
+        """Warns and notes it if the rounds to come are made by other versions than those done."""
+        known = self._read_environment()
+        now = environment()
+        before = software({**known, **known.get("went_on", [{}])[-1]})
+        changed = {name: value for name, value in software(now).items() if value != before.get(name)}
+        if not rounds_done or not changed:
+            return
+        words = ", ".join(f"{name} {before.get(name) or 'unknown'} (now {value})" for name, value in changed.items())
+        says = "%s: rounds 1 to %d were made with %s; the end need not be bitwise what it would have been"
+        log.warning(says, self.path, rounds_done, words)
+        note = {key: now[key] for key in ("started", "python", "packages", "commit", "commit_modified") if key in now}
+        notes = [*known.get("went_on", []), {"after": rounds_done, **note}]
+        with disk_errors_named(self.path):
+            surroundings = json.dumps({**known, "went_on": notes}, indent=2) + "\n"
+            write_atomically(self.path / "environment.json", surroundings)
+
     def _check_longer(self, begun: Experiment, asked: Experiment) -> None:
         """Refuses fewer rounds, and more where those done would have been others or were all that was agreed on."""
         if begun.rounds is None or asked.rounds is None or asked.rounds < begun.rounds:
@@ -295,6 +315,14 @@ def environment() -> dict[str, Any]:
         "packages": {name: metadata.version(name) for name in packages},
         **source_commit(),
     }
+
+
+def software(surroundings: Mapping[str, Any]) -> dict[str, str]:
+    """What of an environment may change results: versions, and the commit of a checkout."""
+    versions = {"python": surroundings.get("python", ""), **surroundings.get("packages", {})}
+    if "commit" in surroundings:
+        versions["commit"] = surroundings["commit"] + (" with changes" if surroundings.get("commit_modified") else "")
+    return versions
 
 
 def source_commit() -> dict[str, Any]:

@@ -171,6 +171,8 @@ class _Loop:
         elif rows:
             log.warning("%s: there is no checkpoint yet; the run starts again with round 1", self.directory.path)
         self.directory.lengthen(self.federation.experiment)
+        if self.saved_round < (self.federation.experiment.rounds or 0):
+            self.directory.note_software(self.saved_round)
         self.rows = rows[: self.saved_round]
         self.directory.rewrite_rows(self.rows)
 

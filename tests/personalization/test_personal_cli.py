@@ -80,6 +80,7 @@ def test_settings_on_the_command_line(folders):
     assert done.exit_code == 0, done.output
     settings = json.loads(Path("here/personal.json").read_text())["settings"]
     assert (settings["method"], settings["k"], settings["epochs"]) == ("knn-per", 3, [0])
+    assert json.loads(Path("here/environment.json").read_text()).keys() >= {"command", "started", "packages"}
 
 
 BAD = {
@@ -108,6 +109,16 @@ def test_bad_input_is_one_clear_message(folders, case):
     for part in parts:
         assert part in done.output
     assert not list(Path.cwd().iterdir()), "something was left behind"
+
+
+def test_results_do_not_go_into_the_directory_of_a_run(folders, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(folders / "fedavg", run)
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    done = fedsol("personalize", run, "--epochs", "0", "--out", run)
+    assert done.exit_code == 2, done.output
+    assert "is the directory of a run" in done.output
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
 def test_everything_is_looked_at_before_the_first_client_trains(folders, tmp_path):

@@ -197,6 +197,7 @@ def _command(item: Kept) -> str:
     parts += [
         f"then `--set rounds={note['to']}` (at {_commit(note)})" for note in item.environment.get("lengthened", [])
     ]
+    parts += [f"after round {note['after']} at {_commit(note)}" for note in item.environment.get("went_on", [])]
     strength = item.run.experiment.algorithm.get("strength")
     used = "algorithm.strength" not in keys_without_effect(item.run.experiment)
     if used and strength not in (None, DEFAULT_STRENGTH) and "strength=" not in command:

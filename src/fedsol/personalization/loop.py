@@ -69,6 +69,8 @@ def personalize(
     directory = None if out is None else PersonalDirectory(Path(out))
     if directory and directory.exists and not resume:
         raise InputError(f"{out}: holds results already; resume (--resume) or choose another directory (--out)")
+    if out is not None:
+        check_no_run(Path(out))
     with one_torch_thread():
         federation, weights, rounds = _load(run, where or {})
         settings = resolve_settings(federation, rounds, method, changes)
@@ -79,6 +81,12 @@ def personalize(
             opened = engine or (lambda each: make_engine(each, each.clients))
             results = _all_clients(federation, weights, settings, directory, watch or Watch(), opened)
     return Personalized(description, results, directory.path if directory else None)
+
+
+def check_no_run(out: Path) -> None:
+    """Refuses the directory of a run as a place for results: both have files of the same names."""
+    if RunDirectory(out).exists:
+        raise InputError(f"{out}: is the directory of a run, whose files would be replaced; choose another (--out)")
 
 
 def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, Weights, int]:

@@ -16,7 +16,7 @@ from fedsol.files import disk_errors_named, sha256, tensors_to_bytes, write_atom
 from fedsol.personalization.client import PersonalResult
 from fedsol.personalization.settings import PersonalSettings
 from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
-from fedsol.runs import RunDirectory, data_hash
+from fedsol.runs import RunDirectory, data_hash, environment
 from fedsol.weights import Weights
 
 DESCRIPTION, ROWS = "personal.json", "clients.jsonl"
@@ -69,6 +69,7 @@ class PersonalDirectory:
             return
         with disk_errors_named(self.path):
             write_atomically(self.path / ROWS, b"")
+            write_atomically(self.path / "environment.json", json.dumps(environment(), indent=2) + "\n")
             write_atomically(self.path / DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
     def read_description(self) -> dict[str, Any]:
