@@ -1,5 +1,5 @@
 #!/bin/sh
-# All personal models on CIFAR-10, Dirichlet 0.1, seed 0, 60 rounds: `results/personalization/cifar10.sh WORK DATA [NAME…]`.
+# All personal models on CIFAR-10, Dirichlet 0.1, seed 0, 40 rounds: `results/personalization/cifar10.sh WORK DATA [NAME…]`.
 # Some hours on two cores for everything; may be stopped and started again. Names choose rows. The runs go below WORK, what
 # they come to into results/personalization/cifar10.
 set -eu
@@ -21,7 +21,7 @@ for name in ${@:-$all}; do
         *) echo "$name: is not one of $all" >&2 && exit 2 ;;
     esac
     if [ ! -f "$work/$run/DONE" ]; then
-        fedsol run cifar10 --set rounds=60 --set seed=0 $settings --set data.root="$data" ${WORKERS:+--set engine.workers=$WORKERS} \
+        fedsol run cifar10 --set rounds=40 --set seed=0 $settings --set data.root="$data" ${WORKERS:+--set engine.workers=$WORKERS} \
             --out "$work/$run" --resume
         touch "$work/$run/DONE"
     fi
