@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Strength = Literal["fixed", "adaptive", "adaptive-column"]
 DEFAULT_STRENGTH: Strength = "adaptive-column"
-"""Of every method that perturbs: the released code's reading of equation 7, well ahead on CIFAR-10 (docs/results.md)."""
+"""Of every method that perturbs: the released code's reading of equation 7, ahead on CIFAR-10 (docs/results.md)."""
 Strategy = Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"]
 
 SMALLEST_NORM = 1e-12
