@@ -185,13 +185,8 @@ class RunDirectory:
         begun = self.read_experiment()
         if begun.rounds == experiment.rounds:
             return
-        known = self._read_environment()
-        now = environment()
-        note = {key: now[key] for key in ("command", "started", "commit", "commit_modified") if key in now}
-        notes = [*known.get("lengthened", []), {"from": begun.rounds, "to": experiment.rounds, **note}]
         with disk_errors_named(self.path):
-            surroundings = json.dumps({**known, "lengthened": notes}, indent=2) + "\n"
-            write_atomically(self.path / "environment.json", surroundings)
+            self._note("lengthened", {"from": begun.rounds, "to": experiment.rounds}, environment())
             longer = begun.override({"rounds": experiment.rounds})
             write_atomically(self.path / "experiment.toml", longer.to_toml())
 
@@ -206,11 +201,15 @@ class RunDirectory:
         words = ", ".join(f"{name} {before.get(name) or 'unknown'} (now {value})" for name, value in changed.items())
         says = "%s: rounds 1 to %d were made with %s; the end need not be bitwise what it would have been"
         log.warning(says, self.path, rounds_done, words)
-        note = {key: now[key] for key in ("started", "python", "packages", "commit", "commit_modified") if key in now}
-        notes = [*known.get("went_on", []), {"after": rounds_done, **note}]
         with disk_errors_named(self.path):
-            surroundings = json.dumps({**known, "went_on": notes}, indent=2) + "\n"
-            write_atomically(self.path / "environment.json", surroundings)
+            self._note("went_on", {"after": rounds_done}, now)
+
+    def _note(self, key: str, note: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """Adds to a list in environment.json what happened to the run, and by what."""
+        kept = ("command", "started", "python", "packages", "commit", "commit_modified")
+        known = self._read_environment()
+        notes = [*known.get(key, []), {**note, **{name: now[name] for name in kept if name in now}}]
+        write_atomically(self.path / "environment.json", json.dumps({**known, key: notes}, indent=2) + "\n")
 
     def _check_longer(self, begun: Experiment, asked: Experiment) -> None:
         """Refuses fewer rounds, and more where those done would have been others or were all that was agreed on."""

@@ -85,7 +85,7 @@ def test_runs_are_compared_after_the_rounds_that_all_have(results):
 def test_the_command_of_a_run_says_what_it_takes_today(results, tmp_path):
     file = results / "cifar10-dirichlet-0.1" / "fedavg" / "environment.json"
     note = {"from": 10, "to": 20, "command": "fedsol run /mnt/there --set rounds=20", "commit": "abcdef0123456789"}
-    went_on = {"after": 5, "commit": "9876543210fedcba"}
+    went_on = {"after": 5, "command": "fedsol run /mnt/there", "commit": "9876543210fedcba"}
     file.write_text(json.dumps({**json.loads(file.read_text()), "lengthened": [note], "went_on": [went_on]}))
     collect.collect(results, tmp_path / "kept", None, print)
     text = page.render(tmp_path / "kept")

@@ -67,9 +67,11 @@ def _plain(environment: Mapping[str, Any], commit: str | None) -> dict[str, Any]
     """What a result was made with, without places."""
     given = {"commit": commit} if commit else {}
     plain = {**given, **environment, "command": plain_command(environment["command"])}
-    if "lengthened" in environment:  # their commands name the folder of the run and little else
-        notes = environment["lengthened"]
-        plain["lengthened"] = [{key: note[key] for key in note if key != "command"} for note in notes]
+    for kind in environment.keys() & {
+        "lengthened",
+        "went_on",
+    }:  # their commands name the folder of the run and little else
+        plain[kind] = [{key: note[key] for key in note if key != "command"} for note in environment[kind]]
     return plain
 
 
