@@ -102,6 +102,47 @@ def test_a_table_that_shares_only_fedavg_with_the_runs_is_left_out(results):
     assert "### objectives (PARTIAL)" in text
 
 
+def test_a_group_shows_runs_of_another_cut_to_its_own_rounds(results):
+    keep(results, "perturbed/all", fedsol_table(perturb="all"), [0.1] * 2 + [0.25] * 10)
+    note = 'about = "what is perturbed"\nalso = ["cifar10-dirichlet-0.1/fedavg", "cifar10-dirichlet-0.1/fedsol"]\n'
+    (results / "perturbed" / "group.toml").write_text(note)
+    text = page.render(results)
+    title = "### CIFAR-10, LDA alpha = 0.1, cnn: what is perturbed\n\n![Learning curves: "
+    shown = text.partition(title)[2].partition("###")[0]
+    # Rounds 3 to 12 of FedAvg: eight of 0.1 and two of 0.2. FedSOL is at 25 % from the third on.
+    assert "| fedavg | 0 | 12 | 20.00 | 12.00 | 20.00 |  |  | 56.13 ± 0.78 |  |" in shown
+    assert "| all | 0 | 12 | 25.00 | 25.00 | 25.00 | 10 | +13.00 | 63.94 | +7.81 |" in shown
+    assert "| fedsol | 0, 1 | 12 |" in shown
+    assert "Longer runs: fedavg (seed 0) after 20 rounds" in shown
+    assert text.count("| cifar10-dirichlet-0.1/fedavg | `") == 1  # lent, and listed once
+    assert "| perturbed/fedavg |" not in text
+    assert [path.name for path in page.draw(results, results.parent)] == ["cifar10-dirichlet-0.1.png", "perturbed.png"]
+
+
+def test_a_group_that_names_a_run_which_is_not_there(results, monkeypatch, capsys):
+    (results / "cifar10-dirichlet-0.1" / "group.toml").write_text('also = ["nowhere/fedavg"]\n')
+    monkeypatch.setattr("sys.argv", ["page", str(results), str(results / "page.md")])
+    assert page.main() == 2
+    assert "group.toml: also: there is no run 'nowhere/fedavg'" in capsys.readouterr().err
+    assert not (results / "page.md").exists()
+
+
+def test_what_is_perturbed_and_rho_side_by_side(results):
+    group = "cifar10-dirichlet-0.1"
+    assert "FedSOL by what is perturbed" not in page.render(results)  # one rho, one kind of weights
+    keep(results, f"{group}/body", fedsol_table(rho=0.5, perturb="body"), [0.4] * 20)
+    keep(results, f"{group}/column", fedsol_table(rho=1.5, strength="adaptive-column"), [0.5] * 20)
+    keep(results, f"{group}/l2", fedsol_table(rho=0.5, proximal="l2"), [0.9] * 20)
+    shown = page.render(results).partition("FedSOL by what is perturbed")[2].partition("##")[0]
+    assert [line for line in shown.splitlines() if line.startswith("|")] == [
+        "| Lambda | perturbed | rho = 0 (FedAvg) | rho = 0.5 | rho = 1.5 |",
+        "|---|---|---:|---:|---:|",
+        "| `adaptive` | body | 20.00 | 40.00 |  |",
+        "| `adaptive` | head | 20.00 |  | 35.00 |",  # two seeds, 30 and 40 %
+        "| `adaptive-column` | head | 20.00 |  | 50.00 |",
+    ]
+
+
 def test_test_accuracies_are_not_shown_as_those_of_personal_models(results):
     assert any(cell.paper for cell in recipes()["personalized"].cells() if Index(read_kept(results)).of(cell))
     assert "### personalized" not in page.render(results)

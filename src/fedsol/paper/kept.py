@@ -1,11 +1,13 @@
 """What `results/` holds: runs by group and cell, and how they fit the cells of the paper's tables."""
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedsol.errors import InputError
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, FinishedRun, Ours
 from fedsol.paper.results import ours_of
@@ -43,6 +45,33 @@ def by_group(kept: Sequence[Kept]) -> dict[str, list[Kept]]:
     for item in kept:
         groups.setdefault(item.group, []).append(item)
     return groups
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are shown together; `about` is what they vary, where that is not the method."""
+
+    name: str
+    runs: list[Kept]
+    about: str = ""
+
+
+def read_groups(results: Path, kept: Sequence[Kept]) -> list[Group]:
+    """The groups, each with what its `group.toml` says: `about`, and runs of other groups to show `also`."""
+    groups = []
+    for name, runs in by_group(kept).items():
+        file = results / name / "group.toml"
+        note = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        lent = [replace(item, group=name) for also in note.get("also", []) for item in _named(kept, also, file)]
+        groups.append(Group(name, [*lent, *runs], note.get("about", "")))
+    return groups
+
+
+def _named(kept: Sequence[Kept], name: str, file: Path) -> list[Kept]:
+    found = [item for item in kept if f"{item.group}/{item.cell}" == name]
+    if not found:
+        raise InputError(f"{file}: also: there is no run {name!r}")
+    return found
 
 
 def at_common_rounds(kept: Sequence[Kept]) -> list[Kept]:

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsol.errors import InputError
 from fedsol.experiment import keys_without_effect
 from fedsol.files import write_atomically
 from fedsol.gradients import DEFAULT_STRENGTH
 from fedsol.paper.figures import draw_runs
-from fedsol.paper.kept import Index, Kept, Measured, at_common_rounds, by_group, read_kept, read_measured
+from fedsol.paper.kept import Group, Index, Kept, Measured, at_common_rounds, read_groups, read_kept, read_measured
 from fedsol.paper.numbers import Number
+from fedsol.paper.perturbations import perturbation_table
 from fedsol.paper.printing import as_markdown
 from fedsol.paper.recipe import LAST, Cell, FinishedRun, Recipe
 from fedsol.paper.registry import recipes
@@ -50,7 +52,7 @@ def render(results: Path) -> str:
     parts += ["## Tables of the paper\n", *tables] if tables else []
     trained = [cell for recipe, cells in filled if recipe.evaluate is None for cell in cells]
     paper = _paper_numbers(trained, index)
-    parts += [CURVES, *(_group(name, runs, paper) for name, runs in by_group(kept).items())]
+    parts += [CURVES, *(_group(group, paper) for group in read_groups(results, kept))]
     parts.append(_every_run(kept))
     return "\n".join(parts)
 
@@ -58,8 +60,8 @@ def render(results: Path) -> str:
 def draw(results: Path, folder: Path) -> list[Path]:
     """The learning curves of every group, as the page shows them."""
     return [
-        draw_runs(_smoothed(runs), folder / f"{name}.png", f"{_title(runs)}: mean of {LAST} rounds")
-        for name, runs in by_group(read_kept(results)).items()
+        draw_runs(_smoothed(group.runs), folder / f"{group.name}.png", f"{_title(group)}: mean of {LAST} rounds")
+        for group in read_groups(results, read_kept(results))
     ]
 
 
@@ -100,22 +102,23 @@ def _machine(environment: Mapping[str, Any]) -> str:
     return f"{environment['cores']} cores, Python {environment['python']}, torch {environment['packages']['torch']}"
 
 
-def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[tuple[str, str], Number]:
-    """The paper's number after all its rounds, by group and cell; the first table that has one counts."""
-    found: dict[tuple[str, str], Number] = {}
+def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[Path, Number]:
+    """The paper's number after all its rounds, by run; the first table that has one counts."""
+    found: dict[Path, Number] = {}
     for cell in cells:
         if cell.paper is not None:
             for item in index.of(cell):
-                found.setdefault((item.group, item.cell), cell.paper)
+                found.setdefault(item.run.path, cell.paper)
     return found
 
 
-def _group(name: str, runs: Sequence[Kept], paper: Mapping[tuple[str, str], Number]) -> str:
+def _group(group: Group, paper: Mapping[Path, Number]) -> str:
     """A picture of all runs on the same data, and a table of where they stood after the rounds that all have."""
-    cells = _cells(at_common_rounds(runs))
+    common = at_common_rounds(group.runs)
+    cells = _cells(common)
     base = next((cell for cell, items in cells.items() if items[0].run.experiment.algorithm["name"] == "fedavg"), None)
     ours = {cell: _mean([item.run.means[-1] for item in items]) for cell, items in cells.items()}
-    theirs = {cell: paper[name, cell] for cell in cells if (name, cell) in paper}
+    theirs = {cell: paper[item.run.path] for cell, items in cells.items() for item in items if item.run.path in paper}
     titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
     titles += ["gain over FedAvg", "paper, all rounds", "paper's gain"]
     lines = [f"| {' | '.join(titles)} |", "|---|---|" + "---:|" * (len(titles) - 2)]
@@ -137,8 +140,9 @@ def _group(name: str, runs: Sequence[Kept], paper: Mapping[tuple[str, str], Numb
             if cell in theirs and base in theirs:
                 compared[2] = f"{theirs[cell].mean - theirs[base].mean:+.2f}"
         lines.append(f"| {' | '.join([*values[:-1], *compared[:2], values[-1], compared[2]])} |")
-    picture = f"![Learning curves: {_title(runs)}]({(PICTURES / name).as_posix()}.png)"
-    return f"### {_title(runs)}\n\n{picture}\n\n" + "\n".join([*lines, *_went_on(runs)]) + "\n"
+    picture = f"![Learning curves: {_title(group)}]({(PICTURES / group.name).as_posix()}.png)"
+    lines += [*perturbation_table(common), *_went_on(group.runs)]
+    return f"### {_title(group)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
 
 
 def _went_on(runs: Sequence[Kept]) -> list[str]:
@@ -153,14 +157,15 @@ def _went_on(runs: Sequence[Kept]) -> list[str]:
     return ["", f"Longer runs: {'; '.join(longer)}."] if longer else []
 
 
-def _title(runs: Sequence[Kept]) -> str:
+def _title(group: Group) -> str:
     """`CIFAR-10, LDA alpha = 0.1, cnn`."""
-    experiment = runs[0].run.experiment
+    experiment = group.runs[0].run.experiment
     names = {name: title for title, name in DATASETS.items()}
     partition = experiment.data.partition
     level = f"sharding s = {partition.shards}" if partition.kind == "sharding" else f"LDA alpha = {partition.alpha:g}"
     part = f", {100 * experiment.data.part:g} % of the data" if experiment.data.part < 1 else ""
-    return f"{names.get(experiment.data.name, experiment.data.name)}, {level}, {experiment.model.name}{part}"
+    about = f": {group.about}" if group.about else ""
+    return f"{names.get(experiment.data.name, experiment.data.name)}, {level}, {experiment.model.name}{part}{about}"
 
 
 def _smoothed(runs: Sequence[Kept]) -> Mapping[str, list[FinishedRun]]:
@@ -213,12 +218,18 @@ def _percent(values: Iterable[float]) -> str:
     return f"{100 * _mean(list(values)):.2f}"
 
 
-def main() -> None:
+def main() -> int:
     """`python -m fedsol.paper.page RESULTS PAGE`."""
     results, page = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        text = render(results)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     draw(results, page.parent / PICTURES)
-    write_atomically(page, render(results))
+    write_atomically(page, text)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
