@@ -119,6 +119,23 @@ def test_a_group_shows_runs_of_another_cut_to_its_own_rounds(results):
     assert [path.name for path in page.draw(results, results.parent)] == ["cifar10-dirichlet-0.1.png", "perturbed.png"]
 
 
+def test_means_of_ten_rounds_are_counted_from_the_end(results):
+    keep(results, "cifar10-dirichlet-0.1/fedprox", METHODS["FedProx"], [0.2] * 4 + [0.4] * 10 + [0.6] * 4)
+    lines = page.render(results).partition("## Learning curves")[2].splitlines()
+    start = lines.index("| mean of rounds | 1–8 | 9–18 |")
+    # FedSOL's seeds: 5 of 0.1 and 3 of 0.3 or 0.4. FedProx: 4 of 0.2 and 4 of 0.4; 6 of 0.4 and 4 of 0.6.
+    assert lines[start + 2 : start + 5] == [
+        "| fedprox | 30.00 | 48.00 |",
+        "| fedsol | 19.38 | 35.00 |",
+        "| fedavg | 10.00 | 18.00 |",
+    ]
+
+
+def test_a_few_rounds_have_no_history(tmp_path):
+    keep(tmp_path, "short/fedavg", METHODS["FedAvg"], [0.1] * 10)
+    assert "mean of rounds" not in page.render(tmp_path)
+
+
 def test_a_group_that_names_a_run_which_is_not_there(results, monkeypatch, capsys):
     (results / "cifar10-dirichlet-0.1" / "group.toml").write_text('also = ["nowhere/fedavg"]\n')
     monkeypatch.setattr("sys.argv", ["page", str(results), str(results / "page.md")])

@@ -6,6 +6,7 @@ The same files give the same page, byte for byte. The discussion is `results/dis
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedsol.errors import InputError
@@ -70,7 +71,7 @@ def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
     cells: dict[str, list[Kept]] = {}
     for item in runs:
         cells.setdefault(item.cell, []).append(item)
-    return dict(sorted(cells.items(), key=lambda pair: (-_mean([item.run.means[-1] for item in pair[1]]), pair[0])))
+    return dict(sorted(cells.items(), key=lambda pair: (-fmean(item.run.means[-1] for item in pair[1]), pair[0])))
 
 
 def _tables(filled: Sequence[tuple[Recipe, list[Cell]]], measured: Mapping[str, Measured], index: Index) -> list[str]:
@@ -117,7 +118,7 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
     common = at_common_rounds(group.runs)
     cells = _cells(common)
     base = next((cell for cell, items in cells.items() if items[0].run.experiment.algorithm["name"] == "fedavg"), None)
-    ours = {cell: _mean([item.run.means[-1] for item in items]) for cell, items in cells.items()}
+    ours = {cell: fmean(item.run.means[-1] for item in items) for cell, items in cells.items()}
     theirs = {cell: paper[item.run.path] for cell, items in cells.items() for item in items if item.run.path in paper}
     titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
     titles += ["gain over FedAvg", "paper, all rounds", "paper's gain"]
@@ -141,8 +142,25 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
                 compared[2] = f"{theirs[cell].mean - theirs[base].mean:+.2f}"
         lines.append(f"| {' | '.join([*values[:-1], *compared[:2], values[-1], compared[2]])} |")
     picture = f"![Learning curves: {_title(group)}]({(PICTURES / group.name).as_posix()}.png)"
-    lines += [*perturbation_table(common), *_went_on(group.runs)]
+    lines += [*_by_rounds(cells), *perturbation_table(common), *_went_on(group.runs)]
     return f"### {_title(group)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
+
+
+def _by_rounds(cells: Mapping[str, Sequence[Kept]]) -> list[str]:
+    """How the runs came there: means of ten rounds each, counted from the end; nothing of a handful of rounds."""
+    last = max(row["round"] for items in cells.values() for row in items[0].run.rows)
+    if last <= LAST:
+        return []
+    blocks = [(max(1, end - LAST + 1), end) for end in range(last, 0, -LAST)][::-1]
+    lines = ["", f"| mean of rounds | {' | '.join(f'{first}–{end}' for first, end in blocks)} |"]
+    lines.append("|---|" + "---:|" * len(blocks))
+    for cell, items in cells.items():
+        values = [
+            [row["test_accuracy"] for item in items for row in item.run.evaluated if first <= row["round"] <= end]
+            for first, end in blocks
+        ]
+        lines.append(f"| {cell} | {' | '.join(_percent(block) if block else '' for block in values)} |")
+    return lines
 
 
 def _went_on(runs: Sequence[Kept]) -> list[str]:
@@ -210,12 +228,8 @@ def _command(item: Kept) -> str:
     return "; ".join(parts).replace("|", "\\|")  # else a `|` in it would end the cell
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _percent(values: Iterable[float]) -> str:
-    return f"{100 * _mean(list(values)):.2f}"
+    return f"{100 * fmean(values):.2f}"
 
 
 def main() -> int:
