@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import fedsol
+from fedsol.errors import InputError
 from fedsol.paper import collect, page
 from fedsol.paper.kept import Index, Kept, read_kept
 from fedsol.paper.recipe import FinishedRun
@@ -131,6 +132,29 @@ def test_means_of_ten_rounds_are_counted_from_the_end(results):
     ]
 
 
+def test_a_method_is_compared_with_the_fedavg_of_its_own_setting(results):
+    longer = {"client.epochs": 10}
+    keep(results, "cifar10-dirichlet-0.1/fedavg+epochs=10", METHODS["FedAvg"], [0.25] * 20, **longer)
+    keep(results, "cifar10-dirichlet-0.1/fedprox+epochs=10", METHODS["FedProx"], [0.3] * 20, **longer)
+    keep(results, "cifar10-dirichlet-0.1/fedprox+lr=1", METHODS["FedProx"], [0.3] * 20, **{"client.lr": 1.0})
+    text = page.render(results)
+    assert "| fedprox+epochs=10 | 0 | 20 | 30.00 | 30.00 | 30.00 | 10 | +5.00 |" in text
+    assert "| fedprox+lr=1 | 0 | 20 | 30.00 | 30.00 | 30.00 |  |  |" in text
+    assert "| fedsol | 0, 1 | 20 | 35.00 | 35.00 | 35.00 | 10, 10 | +15.00 |" in text
+
+
+def test_what_is_no_other_seed_is_not_averaged(results):
+    group = "cifar10-dirichlet-0.1"
+    keep(results, f"{group}/fedsol/seed-0-2", fedsol_table(rho=1.5), [0.1] * 20, **{"client.epochs": 1})
+    with pytest.raises(InputError, match=r"seed-0-2: differs in client.epochs from another run of .*/fedsol"):
+        page.render(results)
+    (results / group / "fedsol" / "seed-0-2" / "experiment.toml").write_text(
+        (results / group / "fedsol" / "seed-0" / "experiment.toml").read_text()
+    )
+    with pytest.raises(InputError, match="has the seed 0 of another run"):
+        page.render(results)
+
+
 def test_a_few_rounds_have_no_history(tmp_path):
     keep(tmp_path, "short/fedavg", METHODS["FedAvg"], [0.1] * 10)
     assert "mean of rounds" not in page.render(tmp_path)
@@ -220,7 +244,10 @@ def test_only_small_files_of_finished_runs_are_collected(tiny, tmp_path, capsys)
     fedsol.train(tiny, out=source / "group" / "cut")
     rows = source / "group" / "cut" / "metrics.jsonl"
     rows.write_text(rows.read_text().splitlines(keepends=True)[0])
-    assert collect.main([str(source), "-o", str(target), "--commit", "abc"]) == 0
+    assert collect.main([str(source), "-o", str(target)]) == 0
+    assert "group/whole: a try (2 rounds, 100 % of the data), left out" in capsys.readouterr().out
+    assert not target.exists()
+    assert collect.main([str(source), "-o", str(target), "--commit", "abc", "--tries"]) == 0
     said = capsys.readouterr().out
     assert "group/cut: 1 of 2 rounds, left out" in said
     assert "1 runs and tables" in said
@@ -229,7 +256,7 @@ def test_only_small_files_of_finished_runs_are_collected(tiny, tmp_path, capsys)
     assert names == [f"group/whole/{name}" for name in kept]
     assert read_run(target / "group" / "whole").rows == read_run(source / "group" / "whole").rows
     before = (target / "group" / "whole" / "environment.json").read_bytes()
-    assert collect.main([str(source), "-o", str(target)]) == 0
+    assert collect.main([str(source), "-o", str(target), "--tries"]) == 0
     assert (target / "group" / "whole" / "metrics.jsonl").is_file()
     assert json.loads(before)["commit"]
 

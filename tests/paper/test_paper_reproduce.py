@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from fedsol.cli import app
 from fedsol.errors import RunError
 from fedsol.experiment import Experiment
-from fedsol.paper import registry, reproduce
+from fedsol.paper import registry, reproduce, store
 from fedsol.paper.numbers import Number
 from fedsol.paper.personal import as_much_work, personal_accuracy
 from fedsol.paper.recipe import Cell, Drawn, FinishedRun, Ours, Recipe
@@ -51,6 +51,7 @@ def _small_recipe(tmp_path, monkeypatch):
     known = {**registry.recipes(), "small": Recipe("small", "table", "A small table", "tab:small", small_cells)}
     monkeypatch.setattr(registry, "recipes", lambda: known)
     monkeypatch.setattr(reproduce, "recipes", lambda: known)
+    monkeypatch.setattr(store, "usual", lambda run: small(run.algorithm["name"]))
 
 
 def fedsol(*arguments):
@@ -131,7 +132,7 @@ def test_partial_runs_say_so():
     assert label in Path("runs/paper/small.md").read_text()
     assert "1 of the paper's 3 cells are not run (blank)" in done.output
     assert re.search(r"\| FedProx \| 10\.00 \(failed\) \|  \|  \|", Path("runs/paper/small.md").read_text())
-    assert runs_in() == ["digits-dirichlet-0.1-small/fedavg+part=0.5+rounds=1/seed-1"]
+    assert runs_in() == ["digits-dirichlet-0.1-small-part-0.5/fedavg+rounds=1/seed-1"]
 
 
 def test_other_settings_are_labelled_and_do_not_mix_with_the_papers():
@@ -230,7 +231,9 @@ def test_personal_models_of_a_run():
             for method, epochs in made
         ]
 
-    registry.recipes()["own"] = Recipe("own", "table", "Own", "tab:small", cells, evaluate=personal_accuracy)
+    registry.recipes()["own"] = Recipe(
+        "own", "table", "Own", "tab:small", cells, evaluate=personal_accuracy, afterwards=as_much_work
+    )
     done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     found = [cell["ours"]["mean"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"]]
@@ -244,6 +247,26 @@ def test_personal_models_of_a_run():
     assert "1 of 3 rounds" in done.output
     assert "fedavg, seed 0, personal models: 6/6 clients" in done.output
     assert "done already" not in done.output  # e = 5 is of the same models as e = 1
+
+
+def test_personal_models_that_are_there_stay_in_the_table():
+    def cells():
+        return [
+            Cell(("", method, "digits"), {"method": method, "epochs": "1"}, small(algorithm))
+            for method, algorithm in (("fedavg", "fedavg"), ("fedprox", "fedprox"), ("knn-per", "fedavg"))
+        ]
+
+    registry.recipes()["own"] = Recipe(
+        "own", "table", "Own", "tab:small", cells, evaluate=personal_accuracy, afterwards=as_much_work
+    )
+
+    def filled(method):
+        done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1", "--only", f"method={method}")
+        assert done.exit_code == 0, done.output
+        return [cell["row"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"] if cell["ours"]]
+
+    assert filled("fedavg") == ["fedavg"]  # the run of kNN-Per is there too, its models are not
+    assert filled("fedprox") == ["fedavg", "fedprox"]
 
 
 def test_nobody_takes_part_in_rounds_of_local_only():
@@ -261,7 +284,7 @@ def test_nobody_takes_part_in_rounds_of_local_only():
     assert done.exit_code == 0, done.output
     assert "[a] differs from the paper: 1 of 3 seeds\n" in done.output
     estimated = fedsol("reproduce", "alone", "--seeds", "0", "--estimate")
-    assert "1 runs, 0 still to be made: about 0" in estimated.output
+    assert "1 runs, all of them made already. Nothing was run." in estimated.output
 
 
 def test_personal_models_are_estimated_by_a_round_of_everybody():
@@ -296,6 +319,15 @@ def test_bad_input_is_refused_before_anything_runs(arguments, message):
     assert done.exit_code == 2
     assert message in done.output
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_place_that_cannot_hold_runs_is_refused_first(place):
+    Path("file").touch()
+    for recipe in ("small", "toy"):
+        done = fedsol("reproduce", recipe, "--out", place)
+        assert done.exit_code == 2
+        assert f"--out: {place} cannot be used as a directory" in done.output
 
 
 def test_missing_data_is_named_before_anything_runs():
@@ -393,24 +425,38 @@ def test_a_figure_has_no_columns_for_numbers_of_the_paper():
 
 
 def test_the_folder_of_a_cell_is_readable():
-    paper = small("fedsol").override({"algorithm.rho": 1.5})
-    assert (
-        folder_name(paper.override({"seed": 2}), paper).as_posix() == "digits-dirichlet-0.1-small/fedsol-rho=1.5/seed-2"
-    )
+    paper = small("fedsol").override({"algorithm.rho": 1.5, "seed": 2})
+    assert folder_name(paper).as_posix() == "digits-dirichlet-0.1-small/fedsol-rho=1.5/seed-2"
     auxiliary = small("fedprox").override({"algorithm.strength": "fixed", "algorithm.mu": 0.5})
-    assert folder_name(auxiliary, auxiliary).parts[1] == "fedprox-mu=0.5"
+    assert folder_name(auxiliary).parts[1] == "fedprox-mu=0.5"
+
+
+def test_every_cell_of_the_paper_has_a_folder_of_its_own(monkeypatch):
+    monkeypatch.undo()
+    runs = {
+        fingerprint(cell.experiment): cell.experiment
+        for recipe in registry.recipes().values()
+        for cell in recipe.cells()
+        if cell.experiment is not None
+    }
+    names = {folder_name(run) for run in runs.values()}
+    assert len(names) == len(runs)
+    plain = experiment("cifar10", "alpha = 0.1", METHODS["FedAvg"])
+    assert folder_name(plain).as_posix() == "cifar10-dirichlet-0.1/fedavg/seed-0"
+    factor = plain.override({"client.epochs": 3, "rounds": 7, "data.part": 0.1})
+    assert folder_name(factor).as_posix() == "cifar10-dirichlet-0.1-part-0.1/fedavg+epochs=3+rounds=7/seed-0"
 
 
 def test_two_experiments_never_share_a_folder(tmp_path):
     paper = small("fedavg")
-    store = Store(tmp_path / "runs")
-    place = store.place_for(paper, paper)
+    runs = Store(tmp_path / "runs")
+    place = runs.place_for(paper)
     place.mkdir(parents=True)
     other = paper.override({"server.lr_decay": 0.5})
     (place / "experiment.toml").write_text(other.to_toml())
-    store = Store(tmp_path / "runs")
-    assert store.begun(other) == place
-    assert store.place_for(paper, paper) == place.with_name("seed-0-2")
+    runs = Store(tmp_path / "runs")
+    assert runs.begun(other) == place
+    assert runs.place_for(paper) == place.with_name("seed-0-2")
     assert fingerprint(paper) != fingerprint(other)
     assert fingerprint(paper) == fingerprint(paper.override({"data.root": "elsewhere", "engine.kind": "workers"}))
 

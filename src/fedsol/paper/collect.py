@@ -16,13 +16,17 @@ from typing import Any
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment
 from fedsol.files import write_atomically
+from fedsol.paper.recipe import LAST
 from fedsol.paper.store import read_run
 
 COPIED = ("metrics.jsonl", "summary.json")
 
 
-def collect(source: Path, results: Path, commit: str | None, say: Callable[[str], None]) -> int:
-    """Copies every finished run and measured table below `source`; `commit` is for runs that do not say theirs."""
+def collect(source: Path, results: Path, commit: str | None, say: Callable[[str], None], tries: bool = False) -> int:
+    """Copies every finished run and measured table below `source`; `commit` is for runs that do not say theirs.
+
+    Tries (fewer than ten rounds, or part of the data) are copied on request only.
+    """
     if not source.is_dir():
         raise InputError(f"{source}: there is no such folder")
     copied = 0
@@ -31,6 +35,9 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
         name = file.parent.relative_to(source)
         if len(run.rows) != run.experiment.rounds or not (file.parent / "summary.json").is_file():
             say(f"{name}: {len(run.rows)} of {run.experiment.rounds} rounds, left out")
+            continue
+        if not tries and (len(run.rows) < LAST or run.experiment.data.part < 1):
+            say(f"{name}: a try ({len(run.rows)} rounds, {100 * run.experiment.data.part:g} % of the data), left out")
             continue
         _copy(file.parent, results / name, run.experiment, commit)
         copied += 1
@@ -96,10 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedsol.paper.collect", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sources", nargs="+", type=Path, help="folders with runs")
     parser.add_argument("-o", "--out", type=Path, default=Path("results"))
+    parser.add_argument(
+        "--tries", action="store_true", help=f"also runs of fewer than {LAST} rounds, or on part of the data"
+    )
     parser.add_argument("--commit", help="of fedsol, for runs whose environment.json does not say it")
     options = parser.parse_args(arguments)
     try:
-        copied = sum(collect(source, options.out, options.commit, print) for source in options.sources)
+        copied = sum(collect(source, options.out, options.commit, print, options.tries) for source in options.sources)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

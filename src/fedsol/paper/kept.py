@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.errors import InputError
+from fedsol.experiment import Experiment, differing_keys, keys_without_effect
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, FinishedRun, Ours
 from fedsol.paper.results import ours_of
-from fedsol.paper.store import fingerprint, read_run
+from fedsol.paper.store import fingerprint, flat, read_run
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,25 @@ class Kept:
 
 
 def read_kept(results: Path) -> list[Kept]:
-    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name."""
-    kept = []
+    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name; a cell's are seeds of one experiment."""
+    kept: list[Kept] = []
     files = [*results.glob("*/*/experiment.toml"), *results.glob("*/*/seed-*/experiment.toml")]
     for file in sorted(files):
         group, cell, *_ = file.parent.relative_to(results).parts
         environment = json.loads((file.parent / "environment.json").read_text(encoding="utf-8"))
         kept.append(Kept(group, cell, read_run(file.parent), environment))
+        _check_cell(kept[-1], [item for item in kept[:-1] if (item.group, item.cell) == (group, cell)])
     return kept
+
+
+def _check_cell(item: Kept, others: Sequence[Kept]) -> None:
+    """Refuses a run that is not another seed of its cell: their mean would mean nothing."""
+    run = item.run.experiment
+    for other in (other.run.experiment for other in others):
+        keys = [key for key in differing_keys(other, run) if key not in ("seed", "rounds")]
+        if keys or other.seed == run.seed:
+            what = f"differs in {', '.join(keys)} from" if keys else f"has the seed {run.seed} of"
+            raise InputError(f"{item.run.path}: {what} another run of {item.group}/{item.cell}")
 
 
 def by_group(kept: Sequence[Kept]) -> dict[str, list[Kept]]:
@@ -101,6 +113,13 @@ class Index:
         """Our numbers for the cells of a recipe."""
         found = {cell.key: ours_of(cell, [item.run for item in self.of(cell)]) for cell in cells}
         return {key: ours for key, ours in found.items() if ours is not None}
+
+
+def setting_of(experiment: Experiment) -> str:
+    """The same for runs that differ in method, seed and rounds alone: those that a method is compared on."""
+    values = {key: value for key, value in flat(experiment).items() if not key.startswith("algorithm.")}
+    left_out = {*keys_without_effect(experiment), "seed", "rounds"}
+    return json.dumps({key: value for key, value in values.items() if key not in left_out})
 
 
 def _size(item: Kept) -> tuple[float, int]:

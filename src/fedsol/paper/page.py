@@ -14,7 +14,17 @@ from fedsol.experiment import keys_without_effect
 from fedsol.files import write_atomically
 from fedsol.gradients import DEFAULT_STRENGTH
 from fedsol.paper.figures import draw_runs
-from fedsol.paper.kept import Group, Index, Kept, Measured, at_common_rounds, read_groups, read_kept, read_measured
+from fedsol.paper.kept import (
+    Group,
+    Index,
+    Kept,
+    Measured,
+    at_common_rounds,
+    read_groups,
+    read_kept,
+    read_measured,
+    setting_of,
+)
 from fedsol.paper.numbers import Number
 from fedsol.paper.perturbations import perturbation_table
 from fedsol.paper.printing import as_markdown
@@ -117,7 +127,8 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
     """A picture of all runs on the same data, and a table of where they stood after the rounds that all have."""
     common = at_common_rounds(group.runs)
     cells = _cells(common)
-    base = next((cell for cell, items in cells.items() if items[0].run.experiment.algorithm["name"] == "fedavg"), None)
+    runs = {cell: items[0].run.experiment for cell, items in cells.items()}
+    bases = {setting_of(run): cell for cell, run in runs.items() if run.algorithm["name"] == "fedavg"}
     ours = {cell: fmean(item.run.means[-1] for item in items) for cell, items in cells.items()}
     theirs = {cell: paper[item.run.path] for cell, items in cells.items() for item in items if item.run.path in paper}
     titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
@@ -134,7 +145,8 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
             str(theirs.get(cell, "")),
         ]
         compared = ["", "", ""]
-        if base is not None and cell != base:
+        base = bases.get(setting_of(runs[cell]), cell)
+        if base != cell:
             reached = [item.run.reached(ours[base]) for item in items]
             compared[0] = ", ".join("–" if found is None else str(found) for found in reached)
             compared[1] = f"{100 * (ours[cell] - ours[base]):+.2f}"

@@ -21,7 +21,7 @@ from fedsol.paper.registry import find_recipe, recipes
 from fedsol.paper.results import as_rows, ours_of
 from fedsol.paper.selection import select
 from fedsol.paper.setting import SEEDS
-from fedsol.paper.store import Store, check_folder, fingerprint
+from fedsol.paper.store import Store, fingerprint, make_folder
 from fedsol.runs import RunDirectory, environment
 
 
@@ -44,7 +44,6 @@ class Planned:
     """One run of a cell."""
 
     cell: Cell
-    paper: Experiment
     experiment: Experiment
 
     @property
@@ -73,7 +72,6 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     chosen = select(cells, options.only)
     if not chosen:
         raise InputError(f"--only: {','.join(options.only)} leaves no cell of {name}")
-    check_folder(options.out)
     plan = planned(chosen, options)
     reproduction = Reproduction(recipe, cells, chosen, options, console)
     distinct = {fingerprint(run.experiment): run for run in reversed(plan)}  # the first of the cells that share it
@@ -82,6 +80,7 @@ def reproduce(name: str, options: Options, console: Console) -> None:
         _estimate(recipe, plan, todo, len(distinct), reproduction.store, console)
         return
     check_data([run.experiment.data.name for run in todo], options.data_root)
+    make_folder(options.out)
     if recipe.measure:
         untrained = [cell for cell in chosen if cell.experiment is None]
         reproduction.measured = dict(recipe.measure(untrained, options.data_root))
@@ -105,7 +104,7 @@ def planned(cells: Sequence[Cell], options: Options) -> list[Planned]:
         for seed in options.seeds if cell.experiment is not None else ():
             assert cell.experiment is not None
             try:
-                runs.append(Planned(cell, cell.experiment, actual(cell.experiment, seed, options, changes)))
+                runs.append(Planned(cell, actual(cell.experiment, seed, options, changes)))
             except InputError as error:
                 raise InputError(f"{error} (in {label_of(cell)})") from error
     return runs
@@ -157,7 +156,7 @@ class Reproduction:
 
         failures = []
         for number, run in enumerate(todo, 1):
-            place = self.store.place_for(run.experiment, run.paper)
+            place = self.store.place_for(run.experiment)
             self._say(f"{number}/{len(todo)} {run.label}: {place}")
             try:
                 watching = self.recipe.watch(run.experiment, place) if self.recipe.watch else []
@@ -175,13 +174,19 @@ class Reproduction:
         """Our numbers: those of the runs that are finished, also of cells that were not chosen this time."""
         found = dict(self.measured)
         for cell, runs in self._runs:
-            if self.recipe.evaluate and cell.key not in self.chosen:
-                continue
             finished = [run for run in (self.store.finished(run.experiment) for run in runs) if run is not None]
-            ours = self._worth_of(cell, finished)
+            if cell.key not in self.chosen:
+                finished = [run for run in finished if self._is_evaluated(cell, run)]
+            ours = self._worth_of(cell, finished) if finished else None
             if ours is not None:
                 found[cell.key] = ours
         return found
+
+    def _is_evaluated(self, cell: Cell, run: FinishedRun) -> bool:
+        """Whether it takes no more work to know what a run is worth."""
+        if self.recipe.evaluate is None:
+            return True
+        return self.recipe.afterwards is not None and self.recipe.afterwards(cell, run.experiment, run.path) is None
 
     def _worth_of(self, cell: Cell, finished: Sequence[FinishedRun]) -> Ours | None:
         """What runs are worth; asked again only when another one is finished."""
@@ -199,7 +204,6 @@ class Reproduction:
     def write(self, lines: Sequence[str] = ()) -> dict[Key, Ours]:
         """Writes the table as it is now, so that a killed command leaves one too; `lines` say what a figure shows."""
         ours = self.ours()
-        self.options.out.mkdir(parents=True, exist_ok=True)
         page = as_markdown(self.recipe, self.cells, ours) + "".join(f"- {line}\n" for line in lines)
         write_atomically(self._file(".md"), page)
         content = {**as_rows(self.recipe, self.cells, ours), "environment": environment()}
@@ -256,6 +260,9 @@ def _estimate(
         return
     federated = [run.experiment for run in todo if find_algorithm(run.experiment.algorithm["name"]).federates]
     afterwards = _afterwards(recipe, plan, store)
+    if not federated and not afterwards:
+        say(f"{runs} runs, all of them made already. Nothing was run.")
+        return
     seconds = estimate([*federated, *afterwards], say)
     also = f"; {len(afterwards)} times a model for every client" if afterwards else ""
     say(

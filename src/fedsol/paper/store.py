@@ -7,6 +7,7 @@ from typing import Any
 
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment, differing_keys, keys_without_effect
+from fedsol.paper import setting
 from fedsol.paper.recipe import FinishedRun
 from fedsol.runs import RunDirectory
 
@@ -32,12 +33,12 @@ class Store:
         run = read_run(path)
         return run if len(run.rows) == experiment.rounds else None
 
-    def place_for(self, experiment: Experiment, paper: Experiment) -> Path:
+    def place_for(self, experiment: Experiment) -> Path:
         """Where a run of this experiment is, or shall be: a readable name that no other experiment has."""
         begun = self.begun(experiment)
         if begun is not None:
             return begun
-        path = self.folder / folder_name(experiment, paper)
+        path = self.folder / folder_name(experiment)
         number = 1
         while RunDirectory(path).exists:
             number += 1
@@ -71,16 +72,29 @@ def read_run(path: Path) -> FinishedRun:
     return FinishedRun(path, directory.read_experiment(), directory.read_rows())
 
 
-def folder_name(experiment: Experiment, paper: Experiment) -> Path:
-    """`cifar10-dirichlet-0.1/fedsol-rho=1.5/seed-0`; what differs from the paper's own setting is in the name."""
-    partition = paper.data.partition
+def folder_name(experiment: Experiment) -> Path:
+    """`cifar10-dirichlet-0.1/fedsol-rho=1.5/seed-0`; what is not as in the paper's main table is in the name."""
+    partition, part = experiment.data.partition, experiment.data.part
     level = partition.shards if partition.kind == "sharding" else f"{partition.alpha:g}"
-    group = f"{paper.data.name}-{partition.kind}-{level}" + (
-        f"-{paper.model.name}" if paper.model.name != "cnn" else ""
-    )
-    cell = "-".join([paper.algorithm["name"], *own_settings(paper)])
-    changed = [f"{key.rpartition('.')[2]}={flat(experiment).get(key)}" for key in differing(experiment, paper)]
-    return Path(group) / "+".join([cell, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
+    group = [experiment.data.name, partition.kind, str(level)]
+    if experiment.model.name not in (None, "cnn"):
+        group.append(str(experiment.model.name))
+    if part < 1:
+        group.append(f"part-{part:g}")
+    cell = "-".join([experiment.algorithm["name"], *own_settings(experiment)])
+    changed = [
+        f"{key.rpartition('.')[2]}={flat(experiment).get(key)}"
+        for key in differing(experiment, usual(experiment))
+        if key != "data.part" and not key.startswith("algorithm.")
+    ]
+    return Path("-".join(group)) / "+".join([cell, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
+
+
+def usual(run: Experiment) -> Experiment:
+    """The paper's setting of a run's dataset, level of heterogeneity, model and method."""
+    partition = run.data.partition
+    level = f"s = {partition.shards}" if partition.kind == "sharding" else f"alpha = {partition.alpha}"
+    return setting.experiment(run.data.name, level, run.algorithm, run.model.name or "cnn")
 
 
 def own_settings(experiment: Experiment) -> list[str]:
@@ -99,7 +113,9 @@ def differing(experiment: Experiment, paper: Experiment) -> list[str]:
     return [key for key in differing_keys(paper, experiment) if key != "seed"]
 
 
-def check_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Refuses a place that cannot hold runs before anything is done."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out: {folder} is not a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out: {folder} cannot be used as a directory: {error.strerror}") from error
