@@ -17,7 +17,7 @@ from fedsol.analysis.preservation import forgetting, preservation
 from fedsol.analysis.saving import write_data
 from fedsol.analysis.series import Series, group
 from fedsol.analysis.source import LocalRound, SavedRun, chosen_clients, local_round, open_run
-from fedsol.analysis.strength import common_strength, strengths
+from fedsol.analysis.strength import common_strength, means_by_layer, strengths
 from fedsol.errors import InputError
 from fedsol.experiment import PRIVATE, Experiment
 from fedsol.gradients import Strength
@@ -250,7 +250,9 @@ def _preservation(runs: Runs, options: Options) -> Found:
     for item in series:
         last = [run[-1] for run in item.runs]
         before, after = fmean([one.before for one in last]), fmean([value for one in last for value in one.after])
-        lines.append(f"{item.label}: round {last[0].round}, accuracy {before:.1%}, {after:.1%} after local training")
+        lines.append(
+            f"{item.label}: round {last[0].round}, accuracy {before:.1%} before, {after:.1%} after local training"
+        )
     lost = [item.map(lambda source: forgetting(source.run.rows)) for item in runs.series]
     if any(run.rounds for item in lost for run in item.runs):
         files += draw_forgetting(lost, classes, f"class-wise accuracy, {runs.title}")
@@ -281,6 +283,7 @@ def _strength(runs: Runs, options: Options) -> Found:
     lines = []
     for item in series:
         layers = item.runs[0].layers
+        lines.append(f"{item.label}: mean Lambda {means_by_layer(layers)}")
         moved = {name: layer.movement for name, layer in layers.items() if layer.movement is not None}
         if moved:
             most = max(moved, key=lambda name: moved[name])

@@ -410,7 +410,7 @@ def test_only_the_chosen_columns_are_shown_but_all_are_written():
     assert "clients" not in done.output.partition("Ours is the default")[0].partition("\n")[2]
     written = Path("runs/paper/scenarios.md").read_text()
     assert "clients: paper" in written
-    assert "| SVHN | 100.00 |  |  | 200.00 | 200.00 | +0.00 |" in written
+    assert "| SVHN | 100 |  |  | 200 | 200 | +0 |" in written
 
 
 def test_a_figure_has_no_columns_for_numbers_of_the_paper():
@@ -483,8 +483,10 @@ def test_learning_curves_are_smoothed_and_say_when_methods_are_as_good_as_fedavg
 def test_titles_of_pictures_say_what_is_partial():
     from fedsol.paper.figures import titled
 
-    assert titled("a", [Ours(1.0)]) == "a"
-    assert titled("a", [Ours(1.0), Ours(2.0, None, ("1 of 3 seeds",))]) == "a, PARTIAL"
+    one, two = (Cell(("", row, "accuracy"), {}) for row in ("one", "two"))
+    assert titled("a", [one], {one.key: Ours(1.0)}) == "a"
+    assert titled("a", [one, two], {one.key: Ours(1.0)}) == "a, PARTIAL"
+    assert titled("a", [one], {one.key: Ours(2.0, None, ("1 of 3 seeds",))}) == "a, PARTIAL"
 
 
 def test_pictures_of_factors():

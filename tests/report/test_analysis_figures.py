@@ -199,6 +199,6 @@ def test_examples_of_every_class(tmp_path):
     assert (canvas[6:10, 6:] == 0).all()
     assert (canvas[:4, 6:] == 255).all()
     assert (canvas[12:] == 255).all()
-    assert draw_samples({"one": found}, tmp_path / "one")[0].is_file()
+    assert draw_samples({"one": found}, tmp_path / "one", "images")[0].is_file()
     with pytest.raises(InputError, match="no images"):
-        draw_samples({}, tmp_path / "none")
+        draw_samples({}, tmp_path / "none", "images")

@@ -1,7 +1,7 @@
 """Adaptive strength: Lambda of equation 7, layer by layer, after a round of local training."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
@@ -11,6 +11,9 @@ from fedsol.algorithms.base import Algorithm
 from fedsol.gradients import DEFAULT_STRENGTH, Strength, adaptive_lambda
 from fedsol.messages import Update
 from fedsol.weights import Weights
+
+MOST_TOLD = 12
+"""Layers whose Lambda is told one by one."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ class LayerStrengths:
     strength: Strength
     clients: tuple[int, ...]
     layers: dict[str, LayerStrength]
+
+
+def means_by_layer(layers: Mapping[str, LayerStrength]) -> str:
+    """`head.weight 0.0079, …`: the mean of Lambda in every layer, of many layers the least and the most."""
+    by_mean = sorted(layers, key=lambda name: layers[name].mean)
+    names = list(layers) if len(layers) <= MOST_TOLD else [by_mean[0], by_mean[-1]]
+    between = ", " if len(layers) <= MOST_TOLD else " to "
+    return between.join(f"{name} {layers[name].mean:.3g}" for name in names)
 
 
 def own_strength(algorithm: Algorithm) -> Strength | None:

@@ -7,6 +7,7 @@ from typing import Any
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, Draw, Drawn, Folders, Ours, Recipe, Watch
+from fedsol.paper.results import is_partial
 from fedsol.paper.setting import METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, facts_of
 from fedsol.training import Callback
@@ -86,11 +87,11 @@ def _watching(name: str) -> Watch:
 
 
 def _analysed(name: str) -> Draw:
-    def draw(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
+    def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
         from fedsol.analyze import Options, Runs, analyze, find_runs
 
         sources = find_runs([run.path for found in ours.values() for run in found.runs])
-        note = "PARTIAL" if any(found.differs for found in ours.values()) else ""
+        note = "PARTIAL" if is_partial(cells, ours) else ""
         found = analyze(name, Runs(sources, sources[0].run.experiment, note), Options(folders.out / "analysis"))
         return Drawn(found.files, found.lines)
 

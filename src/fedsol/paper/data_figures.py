@@ -11,6 +11,7 @@ from fedsol.data.datasets import SPECS
 from fedsol.data.partition import Partition
 from fedsol.data.readers import medmnist_images, read_npz
 from fedsol.federation import load_dataset, partition_of
+from fedsol.paper.figures import titled
 from fedsol.paper.needs import check_data, missing_files
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, Drawn, Folders, Ours, Recipe
@@ -128,7 +129,7 @@ def _measure_partitions(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     return {cell.key: Ours(float(getattr(found[cell.key[1]], SIZES[cell.key[2]]))) for cell in cells}
 
 
-def _draw_partitions(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
+def _draw_partitions(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
     from fedsol.report.partition_figure import draw_partitions
 
     labels, partitions = _partitions(list(dict.fromkeys(key[1] for key in ours)), folders.data)
@@ -136,7 +137,7 @@ def _draw_partitions(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: 
         {f"{kind}, {level}": partitions[level] for level in levels if level in partitions}
         for kind, levels in LEVELS.items()
     ]
-    title = f"CIFAR-10 among {CLIENTS} clients, seed {SEED}"
+    title = titled(f"CIFAR-10 among {CLIENTS} clients, seed {SEED}", cells, ours)
     return Drawn(draw_partitions(labels, rows, folders.out / "partitions", SPECS[CIFAR].classes, title))
 
 
@@ -185,7 +186,7 @@ def _measure_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     return found
 
 
-def _draw_medical(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
+def _draw_medical(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
     from fedsol.report.samples_figure import ImageSet, draw_samples
 
     sets = {
@@ -193,4 +194,5 @@ def _draw_medical(_cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Fol
         for name, classes in MEDICAL.items()
         if any(key[1] == name for key in ours)
     }
-    return Drawn(draw_samples(sets, folders.out / "medical"))
+    title = titled("The first test images of every class", cells, ours)
+    return Drawn(draw_samples(sets, folders.out / "medical", title))

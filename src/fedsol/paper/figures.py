@@ -1,7 +1,7 @@
 """The paper's figures that are drawn from training runs. They carry no printed numbers to compare with."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from fedsol.data.datasets import SPECS
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import LAST, Cell, Draw, Drawn, FinishedRun, Folders, Ours, Recipe
+from fedsol.paper.results import is_partial
 from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, facts_of, main_cells
 
@@ -81,7 +82,7 @@ def draw_factor_panels(name: str, title: str) -> Draw:
         if level is not None and "rho" in panels:
             places = sorted({point[0] for points in panels["rho"].values() for point in points})
             panels["rho"] = {"FedAvg": [(place, *_share(level)) for place in places], **panels["rho"]}
-        return Drawn(draw_factors(panels, folders.out / name, titled(title, ours.values())))
+        return Drawn(draw_factors(panels, folders.out / name, titled(title, cells, ours)))
 
     return draw
 
@@ -91,9 +92,9 @@ def _share(found: Ours) -> tuple[float, float]:
     return found.mean / 100, (found.std or 0.0) / 100
 
 
-def titled(title: str, found: Iterable[Ours]) -> str:
+def titled(title: str, cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> str:
     """A picture's title, which says if it shows less than the paper's runs (in what: the table beside it)."""
-    return f"{title}, PARTIAL" if any(one.differs for one in found) else title
+    return f"{title}, PARTIAL" if is_partial(cells, ours) else title
 
 
 def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
@@ -101,9 +102,10 @@ def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folder
     written: list[Path] = []
     lines: list[str] = []
     for dataset in dict.fromkeys(cell.key[2] for cell in cells if cell.key in ours):
-        found = {cell.key[1]: ours[cell.key] for cell in cells if cell.key[2] == dataset and cell.key in ours}
+        of_it = [cell for cell in cells if cell.key[2] == dataset]
+        found = {cell.key[1]: ours[cell.key] for cell in of_it if cell.key in ours}
         runs = {method: [run.smoothed() for run in one.runs] for method, one in found.items()}
-        title = titled(f"{dataset}, LDA {LDA}, mean of {LAST} rounds", found.values())
+        title = titled(f"{dataset}, LDA {LDA}, mean of {LAST} rounds", of_it, ours)
         stem = f"learning-curves-{DATASETS[dataset]}"
         written += [draw_runs(runs, folders.out / f"{stem}.{kind}", title) for kind in ("png", "pdf")]
         lines += _as_far_as_fedavg(dataset, found)

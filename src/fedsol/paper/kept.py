@@ -30,7 +30,7 @@ class Kept:
 
 
 def read_kept(results: Path) -> list[Kept]:
-    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name; a cell's are seeds of one experiment."""
+    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name; a cell's differ in seed only."""
     kept: list[Kept] = []
     files = [*results.glob("*/*/experiment.toml"), *results.glob("*/*/seed-*/experiment.toml")]
     for file in sorted(files):

@@ -21,11 +21,19 @@ class Number:
     def __str__(self) -> str:
         return self.shown(2)
 
-    def shown(self, digits: int) -> str:
+    def shown(self, digits: int | None) -> str:
         """As the paper prints it, with its number of digits."""
-        if self.failed:
-            return f"{self.mean:.{digits}f} (failed)"
-        return f"{self.mean:.{digits}f}" + (f" ± {self.std:.{digits}f}" if self.std is not None else "")
+        return f"{in_digits(self.mean, digits)} (failed)" if self.failed else with_std(self.mean, self.std, digits)
+
+
+def in_digits(value: float, digits: int | None, sign: str = "") -> str:
+    """A number with so many decimal places; None: with as many as it takes."""
+    return f"{value:{sign}g}" if digits is None else f"{value:{sign}.{digits}f}"
+
+
+def with_std(mean: float, std: float | None, digits: int | None) -> str:
+    """`59.80 ± 1.12`."""
+    return in_digits(mean, digits) + (f" ± {in_digits(std, digits)}" if std is not None else "")
 
 
 @dataclass(frozen=True)
@@ -46,8 +54,8 @@ class PaperTable:
     label: str
     unit: str
     blocks: list[Block]
-    digits: int
-    """Decimal places in the paper."""
+    digits: int | None
+    """Decimal places in the paper; None for columns of different kinds."""
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -78,9 +86,13 @@ def read_table(name: str) -> PaperTable:
         label=content.pop("label"),
         unit=content.pop("unit", "%"),
         blocks=[_block(block) for block in content.pop("block")],
-        digits=max(len(text.split(" ")[0].partition(".")[2]) for text in texts),
+        digits=None if content.pop("mixed", False) else max(map(_decimals, texts)),
         more=content,
     )
+
+
+def _decimals(text: str) -> int:
+    return len(text.split(" ")[0].partition(".")[2])
 
 
 def parse_number(text: str) -> Number | None:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsol.paper.numbers import Key
+from fedsol.paper.numbers import Key, in_digits, with_std
 from fedsol.paper.recipe import Cell, Ours, Recipe
 from fedsol.paper.results import is_partial
 
@@ -95,11 +95,11 @@ def _numbers(
     printed = paper.shown(recipe.digits) if paper else ""
     if found is None:
         return printed, "", ""
-    mine = f"{found.mean:.{recipe.digits}f}" + (f" ± {found.std:.{recipe.digits}f}" if found.std is not None else "")
+    mine = with_std(found.mean, found.std, recipe.digits)
     if found.differs:
         mark = marks.setdefault(found.differs, _letter(len(marks)))
         mine += f" [{mark}]"
-    return printed, mine, f"{found.mean - paper.mean:+.{recipe.digits}f}" if paper else ""
+    return printed, mine, in_digits(found.mean - paper.mean, recipe.digits, "+") if paper else ""
 
 
 def _letter(number: int) -> str:

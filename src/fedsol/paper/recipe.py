@@ -141,7 +141,7 @@ class Recipe:
     """The paper's LaTeX label."""
     cells: Callable[[], list[Cell]]
     unit: str = "%"
-    digits: int = 2
+    digits: int | None = 2
     notes: Sequence[str] = ()
     measure: Measure | None = None
     evaluate: Evaluate | None = None

@@ -139,5 +139,6 @@ def draw_curve(axes: Axes, curve: Curve, index: int, total: int, **look_changes:
     # Curves start their markers at different rounds, so that markers of close curves do not hide each other.
     (line,) = axes.plot(rounds, mean, markevery=(step * index // total, step), zorder=3, **look)
     if len(curve.values) > 1:
-        axes.fill_between(rounds, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=2)
+        alpha = min(0.16, 0.5 / total)  # many bands on top of each other would hide the lines
+        axes.fill_between(rounds, mean - std, mean + std, color=look["color"], alpha=alpha, linewidth=0, zorder=2)
     return line

@@ -24,12 +24,13 @@ class ImageSet:
     classes: Sequence[str]
 
 
-def draw_samples(sets: Mapping[str, ImageSet], stem: Path, columns: int = 8) -> list[Path]:
+def draw_samples(sets: Mapping[str, ImageSet], stem: Path, title: str, columns: int = 8) -> list[Path]:
     """The first images of every class, a row for each; one panel for each set."""
     if not sets:
         raise InputError("there are no images to draw; allowed: one set or more")
     with fedsol_style():
-        figure = new_figure(5.4 * len(sets), 4.9)
+        figure = new_figure(5.4 * len(sets), 5.2)
+        figure.suptitle(title)
         for axes, (name, found) in zip(figure.subplots(1, len(sets), squeeze=False).ravel(), sets.items(), strict=True):
             height, width = (side + GAP for side in found.images.shape[2:])
             axes.imshow(_montage(found, columns), interpolation="nearest")
