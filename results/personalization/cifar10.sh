@@ -28,5 +28,5 @@ for name in ${@:-$all}; do
     fedsol personalize "$work/$run" $method --set data.root="$data" ${WORKERS:+--set engine.workers=$WORKERS} \
         --out "$work/personal/$name" --resume
     mkdir -p "$kept/$name"
-    for file in personal.json clients.jsonl; do cp "$work/personal/$name/$file" "$kept/$name/"; done
+    for file in personal.json clients.jsonl environment.json; do cp "$work/personal/$name/$file" "$kept/$name/"; done
 done

@@ -15,7 +15,7 @@ for seed in 0 1 2; do
         [ "$from" != "$run" ] || fedsol run --set seed=$seed $settings --out "$run" --resume
         fedsol personalize "$from" "$@" --out "$work/personal/$name-seed-$seed" --resume
         mkdir -p "$kept/seed-$seed/$name"
-        for file in personal.json clients.jsonl; do cp "$work/personal/$name-seed-$seed/$file" "$kept/seed-$seed/$name/"; done
+        for file in personal.json clients.jsonl environment.json; do cp "$work/personal/$name-seed-$seed/$file" "$kept/seed-$seed/$name/"; done
         from=""
     }
     from=""

@@ -160,10 +160,9 @@ def test_a_few_rounds_have_no_history(tmp_path):
     assert "mean of rounds" not in page.render(tmp_path)
 
 
-def test_a_group_that_names_a_run_which_is_not_there(results, monkeypatch, capsys):
+def test_a_group_that_names_a_run_which_is_not_there(results, capsys):
     (results / "cifar10-dirichlet-0.1" / "group.toml").write_text('also = ["nowhere/fedavg"]\n')
-    monkeypatch.setattr("sys.argv", ["page", str(results), str(results / "page.md")])
-    assert page.main() == 2
+    assert page.main([str(results), str(results / "page.md")]) == 2
     assert "group.toml: also: there is no run 'nowhere/fedavg'" in capsys.readouterr().err
     assert not (results / "page.md").exists()
 

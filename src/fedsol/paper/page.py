@@ -3,6 +3,7 @@
 The same files give the same page, byte for byte. The discussion is `results/discussion.md`, written by hand.
 """
 
+import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -244,9 +245,13 @@ def _percent(values: Iterable[float]) -> str:
     return f"{100 * fmean(values):.2f}"
 
 
-def main() -> int:
-    """`python -m fedsol.paper.page RESULTS PAGE`."""
-    results, page = Path(sys.argv[1]), Path(sys.argv[2])
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m fedsol.paper.page", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("results", type=Path, help="folder of the kept runs")
+    parser.add_argument("page", type=Path, help="the page to write; its pictures go to images/results beside it")
+    options = parser.parse_args(arguments)
+    results, page = options.results, options.page
     try:
         text = render(results)
     except InputError as error:
