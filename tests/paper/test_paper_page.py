@@ -105,7 +105,8 @@ def test_a_table_that_shares_only_fedavg_with_the_runs_is_left_out(results):
 
 def test_a_group_shows_runs_of_another_cut_to_its_own_rounds(results):
     keep(results, "perturbed/all", fedsol_table(perturb="all"), [0.1] * 2 + [0.25] * 10)
-    note = 'about = "what is perturbed"\nalso = ["cifar10-dirichlet-0.1/fedavg", "cifar10-dirichlet-0.1/fedsol"]\n'
+    group = "cifar10-dirichlet-0.1"
+    note = f'about = "what is perturbed"\n[also]\nfedavg = "{group}/fedavg"\nhead = "{group}/fedsol"\n'
     (results / "perturbed" / "group.toml").write_text(note)
     text = page.render(results)
     title = "### CIFAR-10, LDA alpha = 0.1, cnn: what is perturbed\n\n![Learning curves: "
@@ -113,7 +114,7 @@ def test_a_group_shows_runs_of_another_cut_to_its_own_rounds(results):
     # Rounds 3 to 12 of FedAvg: eight of 0.1 and two of 0.2. FedSOL is at 25 % from the third on.
     assert "| fedavg | 0 | 12 | 20.00 | 12.00 | 20.00 |  |  | 56.13 ± 0.78 |  |" in shown
     assert "| all | 0 | 12 | 25.00 | 25.00 | 25.00 | 10 | +13.00 | 63.94 | +7.81 |" in shown
-    assert "| fedsol | 0, 1 | 12 |" in shown
+    assert "| head | 0, 1 | 12 |" in shown
     assert "Longer runs" not in shown
     assert text.count("| cifar10-dirichlet-0.1/fedavg | `") == 1  # lent, and listed once
     assert "| perturbed/fedavg |" not in text
@@ -161,7 +162,7 @@ def test_a_few_rounds_have_no_history(tmp_path):
 
 
 def test_a_group_that_names_a_run_which_is_not_there(results, capsys):
-    (results / "cifar10-dirichlet-0.1" / "group.toml").write_text('also = ["nowhere/fedavg"]\n')
+    (results / "cifar10-dirichlet-0.1" / "group.toml").write_text('also = {fedavg = "nowhere/fedavg"}\n')
     assert page.main([str(results), str(results / "page.md")]) == 2
     assert "group.toml: also: there is no run 'nowhere/fedavg'" in capsys.readouterr().err
     assert not (results / "page.md").exists()

@@ -71,16 +71,19 @@ class Group:
 def read_groups(results: Path, kept: Sequence[Kept]) -> list[Group]:
     """The groups, each with what its `group.toml` says: `about`, and runs of other groups to show `also`.
 
-    These are cut to the rounds of the group's own.
+    `[also]` has `cell = "group/cell"`: what it is called here, and which it is. These are cut to the rounds of the own.
     """
     groups = []
     for name, runs in by_group(kept).items():
         file = results / name / "group.toml"
         note = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         longest = max(len(item.run.rows) for item in runs)
-        lent = [item for also in note.get("also", []) for item in _named(kept, also, file)]
-        shown = [*(replace(item.until(longest), group=name) for item in lent), *runs]
-        groups.append(Group(name, shown, note.get("about", "")))
+        lent = [
+            replace(item.until(longest), group=name, cell=cell)
+            for cell, also in note.get("also", {}).items()
+            for item in _named(kept, also, file)
+        ]
+        groups.append(Group(name, [*lent, *runs], note.get("about", "")))
     return groups
 
 
