@@ -282,9 +282,9 @@ def _strength(runs: Runs, options: Options) -> Found:
     files.append(write_data(stem.with_suffix(".json"), series))
     lines = []
     for item in series:
-        layers = item.runs[0].layers
-        lines.append(f"{item.label}: mean Lambda {means_by_layer(layers)}")
-        moved = {name: layer.movement for name, layer in layers.items() if layer.movement is not None}
+        lines.append(f"{item.label}: mean Lambda {means_by_layer(item.runs)}")
+        movements = {name: [run.layers[name].movement for run in item.runs] for name in item.runs[0].layers}
+        moved = {name: fmean(values) for name, values in movements.items() if None not in values}
         if moved:
             most = max(moved, key=lambda name: moved[name])
             lines.append(f"{item.label}: {most} moved most, {moved[most]:.2%} of its length")

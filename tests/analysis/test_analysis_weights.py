@@ -12,7 +12,14 @@ from fedsol.algorithms.fedprox import FedProx
 from fedsol.algorithms.fedsol import FedSOL
 from fedsol.analysis.divergence import divergence
 from fedsol.analysis.preservation import accuracy_of, forgetting, preservation
-from fedsol.analysis.strength import LayerStrength, common_strength, means_by_layer, own_strength, strengths
+from fedsol.analysis.strength import (
+    LayerStrength,
+    LayerStrengths,
+    common_strength,
+    means_by_layer,
+    own_strength,
+    strengths,
+)
 from fedsol.evaluation import Tally
 from fedsol.federation import build_federation
 from fedsol.messages import Job, Update
@@ -151,11 +158,10 @@ def test_a_class_without_test_examples_is_not_forgotten():
 
 
 def test_lambda_is_told_layer_by_layer_unless_there_are_many():
-    def layer(mean):
-        return LayerStrength(1, mean, 1.0, None)
+    def seed(**means):
+        layers = {name: LayerStrength(1, mean, 1.0, None) for name, mean in means.items()}
+        return LayerStrengths(1, "adaptive", (0,), layers)
 
-    assert means_by_layer({"body.weight": layer(0.5), "head.weight": layer(0.01234)}) == (
-        "body.weight 0.5, head.weight 0.0123"
-    )
-    many = {f"layer{number}": layer((number - 6) ** 2 / 100) for number in range(20)}
-    assert means_by_layer(many) == "layer6 0 to layer19 1.69"
+    assert means_by_layer([seed(body=0.4, head=0.01234), seed(body=0.6, head=0.01234)]) == "head 0.0123, body 0.5"
+    many = {f"layer{number}": (number - 6) ** 2 / 100 for number in range(20)}
+    assert means_by_layer([seed(**many)]) == "layer6 0 to layer19 1.69"

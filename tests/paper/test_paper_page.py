@@ -1,6 +1,7 @@
 """Collecting runs into results/, and the page that is made from them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -161,8 +162,38 @@ def test_a_few_rounds_have_no_history(tmp_path):
     assert "mean of rounds" not in page.render(tmp_path)
 
 
+def test_the_title_of_a_group_is_that_of_its_own_runs(results):
+    keep(results, "part/fedprox", METHODS["FedProx"], [0.1] * 12, **{"data.part": 0.1})
+    (results / "part" / "group.toml").write_text('[also]\nfedavg = "cifar10-dirichlet-0.1/fedavg"\n')
+    assert "### CIFAR-10, LDA alpha = 0.1, cnn, 10 % of the data\n" in page.render(results)
+
+
+@pytest.mark.parametrize(
+    ("note", "message"),
+    [
+        ('abuot = "x"', "'abuot' is not allowed; allowed: about, also"),
+        ("about = 3", "about: 3 is not allowed"),
+        ('also = "x"', "also: 'x' is not allowed"),
+        ('[also]\nfedsol-rho1.5 = "a/b"', 'it must have lines of the form "name" = "group/cell"'),
+        ('also = {fedsol = "cifar10-dirichlet-0.1/fedavg"}', "also: 'fedsol' is not allowed: the group has a run"),
+        ("also = {", "group.toml"),
+    ],
+)
+def test_a_note_that_is_not_understood(results, note, message):
+    (results / "cifar10-dirichlet-0.1" / "group.toml").write_text(note)
+    with pytest.raises(InputError, match=re.escape(message)):
+        page.render(results)
+
+
+def test_a_run_without_a_tested_round_is_named(results):
+    keep(results, "long/fedavg", METHODS["FedAvg"], [None] * 20 + [0.5])
+    keep(results, "long/fedprox", METHODS["FedProx"], [0.1] * 15)
+    with pytest.raises(InputError, match="long/fedavg: no round up to 15, which long shows, was tested"):
+        page.render(results)
+
+
 def test_a_group_that_names_a_run_which_is_not_there(results, capsys):
-    (results / "cifar10-dirichlet-0.1" / "group.toml").write_text('also = {fedavg = "nowhere/fedavg"}\n')
+    (results / "cifar10-dirichlet-0.1" / "group.toml").write_text('also = {other = "nowhere/fedavg"}\n')
     assert page.main([str(results), str(results / "page.md")]) == 2
     assert "group.toml: also: there is no run 'nowhere/fedavg'" in capsys.readouterr().err
     assert not (results / "page.md").exists()
@@ -174,6 +205,12 @@ def test_what_is_perturbed_and_rho_side_by_side(results):
     keep(results, f"{group}/body", fedsol_table(rho=0.5, perturb="body"), [0.4] * 20)
     keep(results, f"{group}/column", fedsol_table(rho=1.5, strength="adaptive-column"), [0.5] * 20)
     keep(results, f"{group}/l2", fedsol_table(rho=0.5, proximal="l2"), [0.9] * 20)
+    keep(results, f"{group}/rho0", fedsol_table(rho=0.0), [0.9] * 20)  # FedAvg's column has it
+    for name, table in (
+        ("fedavg+epochs=1", METHODS["FedAvg"]),
+        ("body+epochs=1", fedsol_table(rho=0.5, perturb="body")),
+    ):
+        keep(results, f"{group}/{name}", table, [0.9] * 20, **{"client.epochs": 1})
     shown = page.render(results).partition("FedSOL by what is perturbed")[2].partition("##")[0]
     assert [line for line in shown.splitlines() if line.startswith("|")] == [
         "| Lambda | perturbed | rho = 0 (FedAvg) | rho = 0.5 | rho = 1.5 |",
@@ -247,10 +284,12 @@ def test_only_small_files_of_finished_runs_are_collected(tiny, tmp_path, capsys)
     assert collect.main([str(source), "-o", str(target)]) == 0
     assert "group/whole: a try (2 rounds, 100 % of the data), left out" in capsys.readouterr().out
     assert not target.exists()
+    fedsol.train(tiny.override({"algorithm.name": "local-only", "rounds": 1}), out=source / "group" / "alone")
     assert collect.main([str(source), "-o", str(target), "--commit", "abc", "--tries"]) == 0
     said = capsys.readouterr().out
     assert "group/cut: 1 of 2 rounds, left out" in said
     assert "1 runs and tables" in said
+    assert "group/alone: has no rounds to show (local-only), left out" in said
     names = sorted(path.relative_to(target).as_posix() for path in target.rglob("*.*"))
     kept = ["environment.json", "experiment.toml", "metrics.jsonl", "summary.json"]
     assert names == [f"group/whole/{name}" for name in kept]
@@ -259,6 +298,13 @@ def test_only_small_files_of_finished_runs_are_collected(tiny, tmp_path, capsys)
     assert collect.main([str(source), "-o", str(target), "--tries"]) == 0
     assert (target / "group" / "whole" / "metrics.jsonl").is_file()
     assert json.loads(before)["commit"]
+
+
+def test_part_of_the_data_is_a_try(results, tmp_path, capsys):
+    keep(results, "part/fedavg", METHODS["FedAvg"], [0.1] * 20, **{"data.part": 0.5})
+    collect.collect(results, tmp_path / "kept", None, print)
+    assert "part/fedavg: a try (20 rounds, 50 % of the data), left out" in capsys.readouterr().out
+    assert not (tmp_path / "kept" / "part").exists()
 
 
 def test_a_commit_that_a_run_records_is_kept(results, tmp_path):

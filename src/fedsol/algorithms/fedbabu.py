@@ -11,7 +11,7 @@ class FedBABU(Algorithm):
 
     Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022, algorithm 1. The
     head is left out of the optimiser (a gradient of 0 would still decay it). `client.trains = "body"` does the same on
-    top of any other method.
+    top of other methods (FedSOL then perturbs the body).
     """
 
     trains = "body"

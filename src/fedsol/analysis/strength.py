@@ -1,8 +1,9 @@
 """Adaptive strength: Lambda of equation 7, layer by layer, after a round of local training."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import cast, get_args
 
 import torch
@@ -41,12 +42,11 @@ class LayerStrengths:
     layers: dict[str, LayerStrength]
 
 
-def means_by_layer(layers: Mapping[str, LayerStrength]) -> str:
+def means_by_layer(seeds: Sequence[LayerStrengths]) -> str:
     """`head.weight 0.0079, …`: the mean of Lambda in every layer, of many layers the least and the most."""
-    by_mean = sorted(layers, key=lambda name: layers[name].mean)
-    names = list(layers) if len(layers) <= MOST_TOLD else [by_mean[0], by_mean[-1]]
-    between = ", " if len(layers) <= MOST_TOLD else " to "
-    return between.join(f"{name} {layers[name].mean:.3g}" for name in names)
+    means = {name: fmean(seed.layers[name].mean for seed in seeds) for name in seeds[0].layers}
+    told = [f"{name} {mean:.3g}" for name, mean in sorted(means.items(), key=lambda pair: pair[1])]
+    return ", ".join(told) if len(told) <= MOST_TOLD else f"{told[0]} to {told[-1]}"
 
 
 def own_strength(algorithm: Algorithm) -> Strength | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsol.algorithms import find_algorithm
 from fedsol.errors import InputError
 from fedsol.experiment import Experiment
 from fedsol.files import write_atomically
@@ -35,6 +36,9 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
         name = file.parent.relative_to(source)
         if len(run.rows) != run.experiment.rounds or not (file.parent / "summary.json").is_file():
             say(f"{name}: {len(run.rows)} of {run.experiment.rounds} rounds, left out")
+            continue
+        if not find_algorithm(run.experiment.algorithm["name"]).federates:
+            say(f"{name}: has no rounds to show ({run.experiment.algorithm['name']}), left out")
             continue
         if not tries and (len(run.rows) < LAST or run.experiment.data.part < 1):
             say(f"{name}: a try ({len(run.rows)} rounds, {100 * run.experiment.data.part:g} % of the data), left out")

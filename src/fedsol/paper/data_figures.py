@@ -11,10 +11,10 @@ from fedsol.data.datasets import SPECS
 from fedsol.data.partition import Partition
 from fedsol.data.readers import medmnist_images, read_npz
 from fedsol.federation import load_dataset, partition_of
-from fedsol.paper.figures import titled
 from fedsol.paper.needs import check_data, missing_files
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, Drawn, Folders, Ours, Recipe
+from fedsol.paper.results import titled
 from fedsol.paper.setting import DATASETS, METHODS, experiment
 from fedsol.paper.tables import CIFAR
 

@@ -9,7 +9,7 @@ from fedsol.data.datasets import SPECS
 from fedsol.experiment import Experiment
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import LAST, Cell, Draw, Drawn, FinishedRun, Folders, Ours, Recipe
-from fedsol.paper.results import is_partial
+from fedsol.paper.results import titled
 from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, facts_of, main_cells
 
@@ -90,11 +90,6 @@ def draw_factor_panels(name: str, title: str) -> Draw:
 def _share(found: Ours) -> tuple[float, float]:
     """Mean and deviation as shares; a single seed has no deviation."""
     return found.mean / 100, (found.std or 0.0) / 100
-
-
-def titled(title: str, cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> str:
-    """A picture's title, which says if it shows less than the paper's runs (in what: the table beside it)."""
-    return f"{title}, PARTIAL" if is_partial(cells, ours) else title
 
 
 def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:

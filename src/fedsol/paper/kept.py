@@ -1,14 +1,13 @@
 """What `results/` holds: runs by group and cell, and how they fit the cells of the paper's tables."""
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment, differing_keys, keys_without_effect
+from fedsol.experiment import KEYS_WITHOUT_EFFECT, Experiment, differing_keys, read_toml
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, FinishedRun, Ours
 from fedsol.paper.results import ours_of
@@ -30,7 +29,10 @@ class Kept:
 
 
 def read_kept(results: Path) -> list[Kept]:
-    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name; a cell's differ in seed only."""
+    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name.
+
+    Those of a cell are seeds of one experiment, of any number of rounds.
+    """
     kept: list[Kept] = []
     files = [*results.glob("*/*/experiment.toml"), *results.glob("*/*/seed-*/experiment.toml")]
     for file in sorted(files):
@@ -76,15 +78,30 @@ def read_groups(results: Path, kept: Sequence[Kept]) -> list[Group]:
     groups = []
     for name, runs in by_group(kept).items():
         file = results / name / "group.toml"
-        note = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        about, also = _read_note(file) if file.is_file() else ("", {})
+        if taken := also.keys() & {item.cell for item in runs}:
+            raise InputError(f"{file}: also: {min(taken)!r} is not allowed: the group has a run of that name")
         longest = max(len(item.run.rows) for item in runs)
         lent = [
             replace(item.until(longest), group=name, cell=cell)
-            for cell, also in note.get("also", {}).items()
-            for item in _named(kept, also, file)
+            for cell, other in also.items()
+            for item in _named(kept, other, file)
         ]
-        groups.append(Group(name, [*lent, *runs], note.get("about", "")))
+        groups.append(Group(name, [*runs, *lent], about))
     return groups
+
+
+def _read_note(file: Path) -> tuple[str, dict[str, str]]:
+    """`about` and `also` of a group.toml."""
+    note = read_toml(file)
+    if unknown := sorted(note.keys() - {"about", "also"}):
+        raise InputError(f"{file}: {unknown[0]!r} is not allowed; allowed: about, also")
+    about, also = note.get("about", ""), note.get("also", {})
+    if not isinstance(about, str):
+        raise InputError(f"{file}: about: {about!r} is not allowed; it must be a text")
+    if not isinstance(also, dict) or not all(isinstance(name, str) for name in also.values()):
+        raise InputError(f'{file}: also: {also!r} is not allowed; it must have lines of the form "name" = "group/cell"')
+    return about, also
 
 
 def _named(kept: Sequence[Kept], name: str, file: Path) -> list[Kept]:
@@ -125,9 +142,9 @@ class Index:
 
 def setting_of(experiment: Experiment) -> str:
     """The same for runs that differ in method, seed and rounds alone: those that a method is compared on."""
-    values = {key: value for key, value in flat(experiment).items() if not key.startswith("algorithm.")}
-    left_out = {*keys_without_effect(experiment), "seed", "rounds"}
-    return json.dumps({key: value for key, value in values.items() if key not in left_out})
+    left_out = {*KEYS_WITHOUT_EFFECT, "seed", "rounds"}
+    values = flat(experiment).items()
+    return json.dumps({key: value for key, value in values if key not in left_out and not key.startswith("algorithm.")})
 
 
 def _size(item: Kept) -> tuple[float, int]:

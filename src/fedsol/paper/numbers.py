@@ -27,7 +27,7 @@ class Number:
 
 
 def in_digits(value: float, digits: int | None, sign: str = "") -> str:
-    """A number with so many decimal places; None: with as many as it takes."""
+    """A number with so many decimal places; None: as short as it goes, up to six digits."""
     return f"{value:{sign}g}" if digits is None else f"{value:{sign}.{digits}f}"
 
 

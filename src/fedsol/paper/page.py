@@ -127,6 +127,11 @@ def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[Path, Number]:
 def _group(group: Group, paper: Mapping[Path, Number]) -> str:
     """A picture of all runs on the same data, and a table of where they stood after the rounds that all have."""
     common = at_common_rounds(group.runs)
+    for item in common:
+        if not item.run.accuracies:
+            raise InputError(
+                f"{item.run.path}: no round up to {len(item.run.rows)}, which {group.name} shows, was tested"
+            )
     cells = _cells(common)
     runs = {cell: items[0].run.experiment for cell, items in cells.items()}
     bases = {setting_of(run): cell for cell, run in runs.items() if run.algorithm["name"] == "fedavg"}

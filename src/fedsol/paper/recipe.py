@@ -129,9 +129,9 @@ class Recipe:
     """A table or figure of the paper.
 
     Its cells are trained (`Cell.experiment`), or filled by `measure`. What a run is worth is its last test accuracy,
-    or what `evaluate` says (of chosen cells only, as it may take long; `afterwards` tells an estimate how long). `draw`
-    makes the pictures of a figure. With `watch` something is measured while training, so that its runs are its own, in
-    a folder of the recipe's name.
+    or what `evaluate` says. That may take long, so it is asked of chosen cells, and of others where `afterwards` says
+    that no work is left (to an estimate it says how much there is). `draw` makes the pictures of a figure. With `watch`
+    something is measured while training, so that its runs are its own, in a folder of the recipe's name.
     """
 
     name: str

@@ -173,7 +173,8 @@ class Reproduction:
     def ours(self) -> dict[Key, Ours]:
         """Our numbers: those of the runs that are finished, also of cells that were not chosen this time."""
         found = dict(self.measured)
-        for cell, runs in self._runs:
+        # The chosen ones first: what is made for them may be all that another cell needs.
+        for cell, runs in sorted(self._runs, key=lambda pair: pair[0].key not in self.chosen):
             finished = [run for run in (self.store.finished(run.experiment) for run in runs) if run is not None]
             if cell.key not in self.chosen:
                 finished = [run for run in finished if self._is_evaluated(cell, run)]
@@ -199,6 +200,11 @@ class Reproduction:
             except KeyboardInterrupt:
                 self._say("\nWhat is done is kept. Go on with the same command.")
                 raise
+            except InputError as error:
+                if cell.key in self.chosen:
+                    raise
+                self._say(f"{label_of(cell)}: left blank: {error}")
+                self._worth[place] = None
         return self._worth[place]
 
     def write(self, lines: Sequence[str] = ()) -> dict[Key, Ours]:
@@ -260,7 +266,7 @@ def _estimate(
         return
     federated = [run.experiment for run in todo if find_algorithm(run.experiment.algorithm["name"]).federates]
     afterwards = _afterwards(recipe, plan, store)
-    if not federated and not afterwards:
+    if not todo and not afterwards:
         say(f"{runs} runs, all of them made already. Nothing was run.")
         return
     seconds = estimate([*federated, *afterwards], say)

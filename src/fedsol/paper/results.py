@@ -60,6 +60,11 @@ def is_partial(cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> bool:
     return any(cell.key not in ours or bool(ours[cell.key].differs) for cell in cells if not cell.extra)
 
 
+def titled(title: str, cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> str:
+    """A picture's title, which says if it shows less than the paper's runs (in what: the table beside it)."""
+    return f"{title}, PARTIAL" if is_partial(cells, ours) else title
+
+
 def _row(cell: Cell, found: Ours | None) -> dict[str, Any]:
     block, row, column = cell.key
     paper = cell.paper

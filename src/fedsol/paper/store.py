@@ -73,10 +73,13 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def folder_name(experiment: Experiment) -> Path:
-    """`cifar10-dirichlet-0.1/fedsol-rho=1.5/seed-0`; what is not as in the paper's main table is in the name."""
+    """`cifar10-dirichlet-0.1/fedprox-mu=0.5+epochs=3/seed-0`.
+
+    Named are the method's settings that are not its defaults, and what else is not as in the paper's main table.
+    """
     partition, part = experiment.data.partition, experiment.data.part
-    level = partition.shards if partition.kind == "sharding" else f"{partition.alpha:g}"
-    group = [experiment.data.name, partition.kind, str(level)]
+    levels = {"sharding": [f"{partition.shards}"], "dirichlet": [f"{partition.alpha:g}"]}
+    group = [experiment.data.name, partition.kind, *levels.get(partition.kind, [])]
     if experiment.model.name not in (None, "cnn"):
         group.append(str(experiment.model.name))
     if part < 1:
