@@ -190,6 +190,8 @@ def test_bytes_are_those_of_the_weights(tiny):
 def test_evaluation_happens_when_it_is_due_and_at_the_end(tiny):
     run = fedsol.train(tiny.override({"rounds": 5, "server.evaluate_every": 3}))
     assert [row["round"] for row in run.rows if row["test_accuracy"] is not None] == [3, 5]
+    run = fedsol.train(tiny.override({"rounds": 6, "server.evaluate_every": 2, "server.evaluate_last": 3}))
+    assert [row["round"] for row in run.rows if row["test_accuracy"] is not None] == [2, 4, 5, 6]
 
 
 def test_accuracy_is_the_mean_of_the_classes_weighted_by_their_examples(tiny):

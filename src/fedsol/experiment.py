@@ -170,6 +170,7 @@ class ServerSettings(Table):
     optimizer_beta2: Annotated[float, Field(ge=0, lt=1, description="beta 2 of adam and yogi")] = 0.99
     optimizer_epsilon: Annotated[float, Field(gt=0, description="adaptivity of adam and yogi")] = 1e-3
     evaluate_every: Annotated[int, Field(ge=1, description="rounds between global evaluations")] = 1
+    evaluate_last: Annotated[int, Field(ge=1, description="rounds at the end that are always evaluated")] = 1
     evaluate_clients: Annotated[
         int | None,
         Field(ge=1, description="clients that test the global model on what they held out (default: all)"),
@@ -271,6 +272,12 @@ class Experiment(Table):
     def to_toml(self) -> str:
         """The complete experiment (without keys that are unset) as TOML."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
+
+    def is_evaluated(self, round_number: int) -> bool:
+        """Whether the global model is evaluated after this round, counted from 1."""
+        assert self.rounds is not None
+        is_last = round_number > self.rounds - self.server.evaluate_last
+        return is_last or round_number % self.server.evaluate_every == 0
 
     def learning_rate(self, round_number: int) -> float:
         """Learning rate of a round, counted from 1."""

@@ -247,7 +247,7 @@ class _Loop:
     def _evaluate(self, server: ServerState, round_number: int) -> tuple[Tally | None, dict[int, Tally]]:
         """On the global test set, if there is one, and on what clients held out, if they did."""
         federation, experiment = self.federation, self.federation.experiment
-        if round_number % experiment.server.evaluate_every and round_number != experiment.rounds:
+        if not experiment.is_evaluated(round_number):
             return None, {}
         testers = sample_testers(experiment, federation.clients, round_number)
         held_out = dict(sorted(self.engine.evaluate_clients(server.weights, testers))) if testers else {}

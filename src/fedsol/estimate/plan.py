@@ -96,9 +96,8 @@ class Plan:
 
     @property
     def evaluations(self) -> int:
-        """Rounds after which the global model is evaluated: every so many, and the last one."""
-        every = self.experiment.server.evaluate_every
-        return self.rounds // every + (self.rounds % every > 0)
+        """Rounds after which the global model is evaluated."""
+        return sum(self.experiment.is_evaluated(round_number) for round_number in range(1, self.rounds + 1))
 
     @property
     def testers(self) -> int:
