@@ -69,11 +69,11 @@ gallery: $(VENV)/.installed-dev
 	$(BIN)/python tools/gallery.py
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/python -m fedsol.reference docs/experiment.md
+	$(BIN)/python -m tools.reference docs/experiment.md
 	$(BIN)/python results/personalization/table.py
 
 results: $(VENV)/.installed-dev
-	$(BIN)/python -m fedsol.paper.page results docs/results.md
+	$(BIN)/python -m tools.results_page results docs/results.md
 
 clean:
 	rm -rf $(VENV) demo runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

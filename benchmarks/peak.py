@@ -8,8 +8,8 @@ from federations import paper_experiment
 from step_cost import METHODS, step_of
 
 from fedsol.analysis.cost import flops
-from fedsol.federation import build_federation
-from fedsol.messages import Job
+from fedsol.core.messages import Job
+from fedsol.federation.federation import build_federation
 
 SIZE = 1024
 REPETITIONS = 12

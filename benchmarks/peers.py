@@ -24,7 +24,7 @@ from typing import Any
 import common
 import numpy as np
 
-from fedsol.data.datasets import find_spec, load
+from fedsol.data.catalog import find_spec, load
 
 HERE = Path(__file__).parent / "peers"
 sys.path.insert(0, str(HERE))

@@ -9,12 +9,12 @@ from common import interleaved, save
 from federations import paper_experiment
 
 from fedsol.algorithms.fedavg import FedAvg
+from fedsol.core.messages import Job
 from fedsol.engines import make_engine
-from fedsol.federation import Federation, build_federation
-from fedsol.messages import Job
+from fedsol.federation.federation import Federation, build_federation
+from fedsol.federation.sampling import sample_clients
 from fedsol.models.split import SplitModel
-from fedsol.sampling import sample_clients
-from fedsol.training import train
+from fedsol.training.loop import train
 
 REPETITIONS = 5
 

@@ -8,14 +8,14 @@ from common import interleaved, save
 from federations import paper_experiment
 
 from fedsol.algorithms import make_algorithm
+from fedsol.algorithms.task import Task
 from fedsol.analysis.cost import flops
-from fedsol.client import make_optimizer
-from fedsol.data.augment import augment
+from fedsol.core.randomness import generator_for
+from fedsol.core.weights import add, clone, pick
+from fedsol.data.augmentation import augment
 from fedsol.data.batches import batches
-from fedsol.federation import Federation, build_federation
-from fedsol.randomness import generator_for
-from fedsol.task import Task
-from fedsol.weights import add, clone, pick
+from fedsol.federation.federation import Federation, build_federation
+from fedsol.federation.local_training import make_optimizer
 
 ADAPTIVE = {"name": "fedsol", "strength": "adaptive"}
 """The paper's formula; what the default costs beside it is in notes.md."""

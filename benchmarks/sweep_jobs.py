@@ -9,8 +9,8 @@ from common import interleaved, save
 
 from fedsol import Experiment
 from fedsol.engines import available_cores
-from fedsol.grids import parse_grid
-from fedsol.sweep import sweep
+from fedsol.studies.grids import parse_grid
+from fedsol.studies.sweep import sweep
 
 ROUNDS = 10
 REPETITIONS = 5

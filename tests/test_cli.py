@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedsol.cli import app
+from fedsol.cli.app import app
 
 TINY = [
     "--set",
@@ -39,7 +39,7 @@ def fedsol(*arguments):
 def test_help_needs_no_torch():
     code = (
         "import sys; sys.argv = ['fedsol', '--help']\n"
-        "from fedsol.cli import main\n"
+        "from fedsol.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
         "heavy = {'torch', 'numpy', 'pydantic', 'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
@@ -210,7 +210,7 @@ def test_compare_refuses_bad_input(arguments, part):
 
 def test_variants_start_from_the_experiments_own_settings():
     from fedsol import Experiment
-    from fedsol.variants import parse_variants
+    from fedsol.studies.variants import parse_variants
 
     base = Experiment(algorithm={"name": "fedsol", "perturb": "all"})
     texts = [
@@ -259,7 +259,7 @@ def test_list_of_something_else():
 
 @pytest.mark.parametrize("name", [row["name"] for row in json.loads(fedsol("list", "experiments", "--json").output)])
 def test_every_experiment_that_comes_along_is_valid(name):
-    from fedsol.commands import read_experiment
+    from fedsol.cli.commands import read_experiment
 
     assert read_experiment(name, []).algorithm["name"] == "fedsol"
 
@@ -289,8 +289,8 @@ def test_own_data_own_model_and_own_algorithm_without_touching_fedsol():
     )
     Path("my_algorithm.py").write_text(
         "from dataclasses import dataclass\n"
-        "import fedsol\nfrom fedsol import gradients\nfrom fedsol.fields import Positive, setting\n"
-        "from fedsol.weights import scale\n"
+        "import fedsol\nfrom fedsol import gradients\nfrom fedsol.config.fields import Positive, setting\n"
+        "from fedsol.core.weights import scale\n"
         "@dataclass(frozen=True)\n"
         "class Slow(fedsol.Algorithm):\n"
         '    """FedAvg with shorter steps."""\n'
@@ -334,7 +334,7 @@ def test_data_commands_on_embedded_data():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, number):
     """A real process, a real signal, after the first round is on disk."""
-    command = [sys.executable, "-m", "fedsol.cli", "run", "--set", "rounds=100000", "--out", "long"]
+    command = [sys.executable, "-m", "fedsol", "run", "--set", "rounds=100000", "--out", "long"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
     metrics = Path("long/metrics.jsonl")
     deadline = time.monotonic() + 120

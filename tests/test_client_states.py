@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fedsol.client_states import ClientStates
+from fedsol.core.files import same_tensors
 from fedsol.errors import RunError
-from fedsol.files import same_tensors
+from fedsol.runs.client_states import ClientStates
 
 
 def state(value: float) -> dict[str, torch.Tensor]:

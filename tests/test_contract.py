@@ -11,9 +11,9 @@ from toys import WithBatchNorm, moved_from, random_batch, split, task_for
 import fedsol
 from fedsol import Experiment
 from fedsol.algorithms import ALGORITHMS, make_algorithm
-from fedsol.federation import build_federation
-from fedsol.files import read_tensors, same_tensors, sha256, tensors_to_bytes
-from fedsol.weights import clone, pick
+from fedsol.core.files import read_tensors, same_tensors, sha256, tensors_to_bytes
+from fedsol.core.weights import clone, pick
+from fedsol.federation.federation import build_federation
 
 
 @dataclass(frozen=True)

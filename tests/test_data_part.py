@@ -5,7 +5,7 @@ import torch
 
 import fedsol
 from fedsol.errors import InputError
-from fedsol.federation import build_federation
+from fedsol.federation.federation import build_federation
 
 
 def test_every_client_keeps_its_share_of_its_own_samples(tiny):

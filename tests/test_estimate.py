@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 import fedsol
 from fedsol import Experiment, InputError
 from fedsol.algorithms import make_algorithm
-from fedsol.cli import app
-from fedsol.client_states import MEMORY_BUDGET
-from fedsol.estimate import calibration, footprint, prediction, units
-from fedsol.estimate.calibration import Calibration, Costs, Effort, Laps
-from fedsol.estimate.plan import Plan, Request, make_plans
-from fedsol.estimate.prediction import Network
-from fedsol.estimate.traffic import bytes_per_client
-from fedsol.federation import build_federation
-from fedsol.variants import Variant
+from fedsol.cli.app import app
+from fedsol.federation.federation import build_federation
+from fedsol.runs.client_states import MEMORY_BUDGET
+from fedsol.studies.estimate import calibration, footprint, prediction, units
+from fedsol.studies.estimate.calibration import Calibration, Costs, Effort, Laps
+from fedsol.studies.estimate.plan import Plan, Request, make_plans
+from fedsol.studies.estimate.prediction import Network
+from fedsol.studies.estimate.traffic import bytes_per_client
+from fedsol.studies.variants import Variant
 
 QUICK = Effort(seconds=0, fewest=2, most=2)
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedsol import Experiment, InputError
 from fedsol.algorithms.fedsol import FedSOL
-from fedsol.experiment import apply_overrides, differing_keys, parse_override
+from fedsol.config.experiment import apply_overrides, differing_keys, parse_override
 
 
 def test_the_defaults_are_the_papers():

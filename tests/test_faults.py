@@ -10,16 +10,16 @@ from test_contract import experiment
 from test_training import Recorder, StopAfter, assert_same_run
 
 import fedsol
-from fedsol.aggregation import clipped, robust_average
 from fedsol.algorithms import ALGORITHMS
 from fedsol.algorithms.controls import GLOBAL, OWN
-from fedsol.checks import reason_to_reject
-from fedsol.experiment import FaultSettings, ServerSettings
-from fedsol.faults import plan
-from fedsol.federation import Federation
-from fedsol.files import same_tensors
-from fedsol.messages import ServerState, Update
-from fedsol.weights import without_prefix
+from fedsol.config.experiment import FaultSettings, ServerSettings
+from fedsol.core.files import same_tensors
+from fedsol.core.messages import ServerState, Update
+from fedsol.core.weights import without_prefix
+from fedsol.federation.federation import Federation
+from fedsol.training.aggregation import clipped, robust_average
+from fedsol.training.checks import reason_to_reject
+from fedsol.training.faults import plan
 
 SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])}, ("w",), 4)
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsol.core.files import read_tensors, same_tensors, sha256, tensors_from_bytes, tensors_to_bytes, write_atomically
 from fedsol.errors import RunError
-from fedsol.files import read_tensors, same_tensors, sha256, tensors_from_bytes, tensors_to_bytes, write_atomically
 
 NAMES = st.lists(st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata__"), unique=True, max_size=6)
 
@@ -45,7 +45,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     def fails(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedsol.files.os.fsync", fails)
+    monkeypatch.setattr("fedsol.core.files.os.fsync", fails)
     with pytest.raises(OSError, match="No space left"):
         write_atomically(target, "new")
     assert target.read_text() == "old"

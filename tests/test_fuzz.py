@@ -13,7 +13,7 @@ from test_training import assert_same_run
 
 import fedsol
 from fedsol import Experiment, FedsolError, InputError
-from fedsol.experiment import TABLES, read_toml
+from fedsol.config.experiment import TABLES, read_toml
 
 VALUES = st.one_of(
     st.none(),

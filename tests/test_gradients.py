@@ -9,12 +9,12 @@ from torch.func import functional_call
 from toys import OnlyHead, TwoLayers, moved_from, random_batch, split, task_for
 
 from fedsol import perturbation
+from fedsol.algorithms.gradients import perturbed, plain
+from fedsol.algorithms.proximal import KL, L2
+from fedsol.core.weights import equal, norm, pick
 from fedsol.data.batches import Batch
-from fedsol.gradients import perturbed, plain
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model, build_split_model
-from fedsol.proximal import KL, L2
-from fedsol.weights import equal, norm, pick
 
 STRENGTHS = ["fixed", "adaptive", "adaptive-column"]
 MODEL_SHAPES = {"small": (1, 8, 8), "mlp": (5,)}

@@ -10,9 +10,9 @@ from test_contract import experiment
 from test_training import assert_same_run
 
 import fedsol
-from fedsol.evaluation import Spread, Tally, spread_over_clients
-from fedsol.federation import build_federation
-from fedsol.sampling import hold_out, sample_testers
+from fedsol.federation.evaluation import Spread, Tally, spread_over_clients
+from fedsol.federation.federation import build_federation
+from fedsol.federation.sampling import hold_out, sample_testers
 
 
 @given(st.integers(0, 200), st.floats(0, 0.99), st.integers(0, 5))
@@ -40,9 +40,10 @@ def test_a_client_trains_on_nothing_that_it_held_out(monkeypatch):
     federation = build_federation(experiment({"name": "fedavg"}, data__partition__held_out=0.25))
     seen = []
     monkeypatch.setattr(
-        "fedsol.federation.train_client", lambda job, algorithm, model, data, training: seen.append(data.indices)
+        "fedsol.federation.federation.train_client",
+        lambda job, algorithm, model, data, training: seen.append(data.indices),
     )
-    from fedsol.messages import Job
+    from fedsol.core.messages import Job
 
     for client in range(federation.clients):
         federation.train(Job(client, 1, {}))

@@ -57,7 +57,7 @@ class _StopAfterTwo(fedsol.Callback):
 def test_a_second_process_is_refused_with_the_owners_id(tiny, tmp_path):
     """Two real processes on one directory."""
     (tmp_path / "e.toml").write_text(tiny.override({"rounds": 100_000}).to_toml())
-    command = [sys.executable, "-m", "fedsol.cli", "run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "fedsol", "run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run")]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert owner.stdout is not None

@@ -9,14 +9,14 @@ from torch import nn
 from toys import split
 
 from fedsol.algorithms import make_algorithm
-from fedsol.client import ClientData, LocalTraining, give_gradients, train_client
+from fedsol.config.experiment import ClientSettings
+from fedsol.core.messages import Job
+from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches
 from fedsol.data.types import Dataset, Split
-from fedsol.experiment import ClientSettings
-from fedsol.messages import Job
+from fedsol.federation.local_training import ClientData, LocalTraining, give_gradients, train_client
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model
-from fedsol.randomness import generator_for
 
 SEED, ROUND, CLIENT, LR = 3, 1, 0, 0.02
 

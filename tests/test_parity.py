@@ -15,7 +15,7 @@ from fedsol import InputError, RunError
 from fedsol.engines import make_engine
 from fedsol.engines.local import LocalEngine
 from fedsol.engines.workers import WorkersEngine
-from fedsol.federation import Federation, build_federation
+from fedsol.federation.federation import Federation, build_federation
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -137,7 +137,7 @@ def test_spawned_workers_give_the_same_result(monkeypatch):
 
 REDUCED_PRECISION = """
 import torch, fedsol
-from fedsol.files import same_tensors
+from fedsol.core.files import same_tensors
 from test_contract import experiment
 table = {"name": "fedsol"}
 full = fedsol.train(experiment(table))

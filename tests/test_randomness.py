@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsol.randomness import generator_for, key_for, numpy_generator_for, seeded_torch
+from fedsol.core.randomness import generator_for, key_for, numpy_generator_for, seeded_torch
 
 KEYS = st.tuples(st.integers(0, 2**40), st.sampled_from(["client", "sampling"]), st.integers(0, 10**6))
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsol.experiment import ServerSettings
-from fedsol.messages import ServerState
-from fedsol.server_optimizer import apply_server_optimizer
+from fedsol.config.experiment import ServerSettings
+from fedsol.core.messages import ServerState
+from fedsol.training.server_optimizer import apply_server_optimizer
 
 START = ServerState({"w": torch.tensor(10.0), "buffer": torch.tensor(1.0)}, ("w",), 2)
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import fedsol
-from fedsol import runs
+from fedsol.runs import directory as runs
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from test_training import assert_same_run
 import fedsol
 from fedsol import Experiment, InputError
 from fedsol.algorithms.base import Algorithm
-from fedsol.cells import Cell, default_jobs, run_cells
-from fedsol.grids import Choice, Range, grid_variants, parse_grid
-from fedsol.search import JOURNAL, best_point, search
-from fedsol.sweep import sweep
-from fedsol.weights import scale
+from fedsol.core.weights import scale
+from fedsol.studies.grids import Choice, Range, grid_variants, parse_grid
+from fedsol.studies.run_many import Cell, default_jobs, run_cells
+from fedsol.studies.search import JOURNAL, best_point, search
+from fedsol.studies.sweep import sweep
 
 
 def test_grids_are_parsed():
@@ -180,7 +180,7 @@ def test_ctrl_c_saves_every_run_and_the_sweep_goes_on(tmp_path):
         ).to_toml()
     )
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "fedsol.cli", "sweep", str(tmp_path / "e.toml"), "--grid", "client.lr=0.01,0.02"]
+    command = [sys.executable, "-m", "fedsol", "sweep", str(tmp_path / "e.toml"), "--grid", "client.lr=0.01,0.02"]
     command += ["--seeds", "0", "--jobs", "2", "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         folders = [out / f"client.lr={lr}" / "seed-0" for lr in ("0.01", "0.02")]
@@ -215,9 +215,9 @@ def test_search_proposes_the_same_again_and_goes_on(tiny, tmp_path):
 def test_a_search_killed_within_a_trial_makes_that_trial_again(tiny, tmp_path, monkeypatch):
     axes = parse_grid(["client.lr=log:0.001..0.1"])
     whole = search(axes, tiny, [0], tmp_path / "whole", trials=3)
-    import fedsol.search
+    import fedsol.studies.search
 
-    real, calls = fedsol.search.run_variants, []
+    real, calls = fedsol.studies.search.run_variants, []
 
     def dying(*arguments, **options):
         calls.append(1)
@@ -225,7 +225,7 @@ def test_a_search_killed_within_a_trial_makes_that_trial_again(tiny, tmp_path, m
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    monkeypatch.setattr(fedsol.search, "run_variants", dying)
+    monkeypatch.setattr(fedsol.studies.search, "run_variants", dying)
     with pytest.raises(KeyboardInterrupt):
         search(axes, tiny, [0], tmp_path / "cut", trials=3)
     again = search(axes, tiny, [0], tmp_path / "cut", trials=3, resume=True)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from toys import TwoLayers, WithBatchNorm, moved_from, random_batch, split, task_for
 
-from fedsol.gradients import perturbed, plain
-from fedsol.proximal import KL, L2
-from fedsol.weights import clone, equal, pick
+from fedsol.algorithms.gradients import perturbed, plain
+from fedsol.algorithms.proximal import KL, L2
+from fedsol.core.weights import clone, equal, pick
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import pytest
 import torch
 from toys import OnlyHead, moved_from, random_batch, split, task_for
 
+from fedsol.algorithms.gradients import perturbed, plain
+from fedsol.algorithms.proximal import KL, L2
+from fedsol.core.weights import add, dot, norm, scale
 from fedsol.data.batches import Batch
-from fedsol.gradients import perturbed, plain
-from fedsol.proximal import KL, L2
-from fedsol.weights import add, dot, norm, scale
 
 DELTA = 0.1
 LOCAL_MINIMUM = torch.tensor([2.0, 1.0], dtype=torch.float64)
@@ -127,7 +127,7 @@ def test_proposition_2_the_change_of_the_local_loss_is_fedavgs_half_a_perturbati
 
 def test_fedsol_with_the_local_loss_is_sam(convex):
     """With the local loss itself as the proximal one and a fixed strength, FedSOL is SAM."""
-    from fedsol.proximal import OutputLoss
+    from fedsol.algorithms.proximal import OutputLoss
 
     class Local(OutputLoss):
         def loss(self, outputs, point):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import fedsol
 from fedsol import trackers
-from fedsol.cli import app
+from fedsol.cli.app import app
 from fedsol.errors import InputError, RunError
 from fedsol.trackers.base import Tracker, metrics_of
 
@@ -137,7 +137,7 @@ def test_an_unknown_tracker_is_one_message(tmp_path, monkeypatch):
 
 def test_the_adapters_import_their_packages_only_when_used():
     code = (
-        "import sys\nfrom fedsol.watching import Watching\n"
+        "import sys\nfrom fedsol.cli.watching import Watching\n"
         "from fedsol.trackers import make_tracker, TRACKERS\n"
         "Watching(track='')\n"
         "assert not {'wandb', 'mlflow', 'tensorboard'} & set(sys.modules), sys.modules.keys()\n"

@@ -9,12 +9,13 @@ import torch
 from contract_models import uneven_clients
 
 import fedsol
-from fedsol import Callback, Experiment, InputError, RunError, runs
+from fedsol import Callback, Experiment, InputError, RunError
 from fedsol.algorithms.base import Algorithm
-from fedsol.federation import build_federation
-from fedsol.files import same_tensors
-from fedsol.runs import RunDirectory
-from fedsol.sampling import sample_clients
+from fedsol.core.files import same_tensors
+from fedsol.federation.federation import build_federation
+from fedsol.federation.sampling import sample_clients
+from fedsol.runs import directory as runs
+from fedsol.runs.directory import RunDirectory
 
 
 def rows_without_seconds(run):
@@ -273,7 +274,7 @@ def poison(update, kind):
 
 @pytest.mark.parametrize("kind", ["nan", "shape", "names", "type", "empty", "payload"])
 def test_an_unfit_update_is_rejected_counted_and_logged(tiny, monkeypatch, caplog, kind):
-    from fedsol.federation import Federation
+    from fedsol.federation.federation import Federation
 
     original = Federation.train
     monkeypatch.setattr(
@@ -289,7 +290,7 @@ def test_an_unfit_update_is_rejected_counted_and_logged(tiny, monkeypatch, caplo
 
 
 def test_a_round_without_a_fit_update_leaves_the_weights(tiny, monkeypatch):
-    from fedsol.federation import Federation
+    from fedsol.federation.federation import Federation
 
     original = Federation.train
     monkeypatch.setattr(Federation, "train", lambda self, job: poison(original(self, job), "nan"))
@@ -352,7 +353,7 @@ def test_clipping_bounds_a_plain_sgd_step(tiny):
 
 
 def test_a_second_process_is_kept_out(tiny, tmp_path):
-    from fedsol.runs import RunDirectory
+    from fedsol.runs.directory import RunDirectory
 
     fedsol.train(tiny, out=tmp_path)
     with RunDirectory(tmp_path).locked(), pytest.raises(InputError, match="is running this run already"):
@@ -397,7 +398,7 @@ def test_a_damaged_client_state_makes_the_checkpoint_before_it_the_newest(tiny, 
 
 
 def test_a_row_that_cannot_be_written_ends_the_run_where_it_can_go_on(tiny, tmp_path, monkeypatch):
-    from fedsol.runs import RunDirectory
+    from fedsol.runs.directory import RunDirectory
 
     experiment = tiny.override({"rounds": 4})
     whole = fedsol.train(experiment, out=tmp_path / "whole")
@@ -497,7 +498,7 @@ class FailingSave(Callback):
 
 
 def test_callbacks_hear_the_end_even_if_saving_fails(tiny, tmp_path, monkeypatch):
-    from fedsol.checkpoints import Checkpoints
+    from fedsol.runs.checkpoints import Checkpoints
 
     def full_disk(*arguments):
         raise RunError("checkpoints: cannot be written: No space left on device")

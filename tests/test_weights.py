@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsol import weights as W
+from fedsol.core import weights as W
 
 SHAPES = st.lists(st.sampled_from([(), (1,), (3,), (2, 2), (2, 3, 1)]), min_size=1, max_size=4)
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from fedsol.algorithms.task import Task, cross_entropy
+from fedsol.core.weights import Weights, clone, pick
 from fedsol.data.batches import Batch
 from fedsol.models.split import SplitModel
-from fedsol.task import Task, cross_entropy
-from fedsol.weights import Weights, clone, pick
 
 
 class TwoLayers(nn.Module):

@@ -1,4 +1,4 @@
-"""Keeps the small files of finished runs: `python -m fedsol.paper.collect runs/paper -o results`.
+"""Keeps the small files of finished runs: `python -m tools.collect_results runs/paper -o results`.
 
 A run directory becomes `results/<group>/<cell>/` with experiment.toml, metrics.jsonl, summary.json and
 environment.json. Where the data lay and the folder of the run are left out, as no result depends on them.
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.algorithms import find_algorithm
+from fedsol.config.experiment import Experiment
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment
-from fedsol.files import write_atomically
 from fedsol.paper.recipe import LAST
 from fedsol.paper.store import read_run
 
@@ -104,7 +104,7 @@ def plain_command(command: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m fedsol.paper.collect", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.collect_results", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sources", nargs="+", type=Path, help="folders with runs")
     parser.add_argument("-o", "--out", type=Path, default=Path("results"))
     parser.add_argument(

@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from fedsol import __version__
-from fedsol.cli import app
+from fedsol.cli.app import app
 
 WORK = Path("runs/gallery")
 IMAGES = Path("docs/images/gallery")

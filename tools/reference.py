@@ -8,8 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedsol.experiment import TABLES
-from fedsol.listing import algorithms, describe_bounds, describe_type
+from fedsol.config.catalog import algorithms, describe_bounds, describe_type
+from fedsol.config.experiment import TABLES
 
 INTRODUCTION = """# The experiment file
 

@@ -1,4 +1,4 @@
-"""Writes docs/results.md from `results/`: `python -m fedsol.paper.page results docs/results.md`.
+"""Writes docs/results.md from `results/`: `python -m tools.results_page results docs/results.md`.
 
 The same files give the same page, byte for byte. The discussion is `results/discussion.md`, written by hand.
 """
@@ -10,12 +10,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedsol.algorithms.gradients import DEFAULT_STRENGTH
+from fedsol.config.experiment import keys_without_effect
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.experiment import keys_without_effect
-from fedsol.files import write_atomically
-from fedsol.gradients import DEFAULT_STRENGTH
 from fedsol.paper.figures import draw_runs
-from fedsol.paper.kept import (
+from fedsol.paper.numbers import Number
+from fedsol.paper.printing import as_markdown
+from fedsol.paper.recipe import LAST, Cell, FinishedRun, Recipe
+from fedsol.paper.registry import recipes
+from fedsol.paper.setting import DATASETS
+from tools.results_perturbations import perturbation_table
+from tools.results_runs import (
     Group,
     Index,
     Kept,
@@ -26,12 +32,6 @@ from fedsol.paper.kept import (
     read_measured,
     setting_of,
 )
-from fedsol.paper.numbers import Number
-from fedsol.paper.perturbations import perturbation_table
-from fedsol.paper.printing import as_markdown
-from fedsol.paper.recipe import LAST, Cell, FinishedRun, Recipe
-from fedsol.paper.registry import recipes
-from fedsol.paper.setting import DATASETS
 
 INTRODUCTION = """# Results
 
@@ -252,7 +252,7 @@ def _percent(values: Iterable[float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m fedsol.paper.page", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.results_page", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("results", type=Path, help="folder of the kept runs")
     parser.add_argument("page", type=Path, help="the page to write; its pictures go to images/results beside it")
     options = parser.parse_args(arguments)

@@ -3,9 +3,9 @@
 import statistics
 from collections.abc import Sequence
 
-from fedsol.paper.kept import Kept, setting_of
 from fedsol.paper.recipe import LAST
 from fedsol.paper.setting import METHODS
+from tools.results_runs import Kept, setting_of
 
 FIXED = {key: value for key, value in METHODS["FedSOL"].items() if key not in ("strength", "perturb", "rho")}
 """What the runs of the table have in common: all of FedSOL's settings but those that it shows."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.experiment import KEYS_WITHOUT_EFFECT, Experiment, differing_keys, read_toml
 from fedsol.errors import InputError
-from fedsol.experiment import KEYS_WITHOUT_EFFECT, Experiment, differing_keys, read_toml
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, FinishedRun, Ours
 from fedsol.paper.results import ours_of

@@ -6,32 +6,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedsol.algorithms import register
     from fedsol.algorithms.base import Algorithm
+    from fedsol.algorithms.gradients import perturbation
+    from fedsol.config.experiment import Experiment
     from fedsol.data.types import Augmentation, Dataset, Split
     from fedsol.errors import FedsolError, InputError, RunError
-    from fedsol.experiment import Experiment
-    from fedsol.gradients import perturbation
     from fedsol.personalization.loop import personalize
-    from fedsol.runs import Run
-    from fedsol.training import Callback, RoundResult, train
+    from fedsol.runs.directory import Run
+    from fedsol.training.loop import Callback, RoundResult, train
 
 __version__ = metadata.version("fedsol")
 
 _HOMES = {
     "Algorithm": "fedsol.algorithms.base",
     "Augmentation": "fedsol.data.types",
-    "Callback": "fedsol.training",
+    "Callback": "fedsol.training.loop",
     "Dataset": "fedsol.data.types",
-    "Experiment": "fedsol.experiment",
+    "Experiment": "fedsol.config.experiment",
     "FedsolError": "fedsol.errors",
     "InputError": "fedsol.errors",
-    "RoundResult": "fedsol.training",
-    "Run": "fedsol.runs",
+    "RoundResult": "fedsol.training.loop",
+    "Run": "fedsol.runs.directory",
     "RunError": "fedsol.errors",
     "Split": "fedsol.data.types",
     "personalize": "fedsol.personalization.loop",
-    "perturbation": "fedsol.gradients",
+    "perturbation": "fedsol.algorithms.gradients",
     "register": "fedsol.algorithms",
-    "train": "fedsol.training",
+    "train": "fedsol.training.loop",
 }
 
 __all__ = [

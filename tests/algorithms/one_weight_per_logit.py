@@ -7,8 +7,8 @@ import torch
 from toys import OnlyHead, split, task_for
 
 from fedsol.algorithms import make_algorithm
+from fedsol.core.messages import ServerState, Update
 from fedsol.data.batches import Batch
-from fedsol.messages import ServerState, Update
 
 NAME = "head.weight"
 BATCH = Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))

@@ -9,8 +9,8 @@ from algorithms.one_weight_per_logit import close, column, step
 from toys import TwoLayers, moved_from, random_batch, split, task_for
 
 from fedsol.algorithms import make_algorithm
-from fedsol.gradients import Strategy
-from fedsol.weights import equal
+from fedsol.algorithms.gradients import Strategy
+from fedsol.core.weights import equal
 
 
 def local(*logits):

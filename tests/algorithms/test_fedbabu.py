@@ -6,10 +6,10 @@ from toys import OnlyHead, TwoLayers, split
 
 from fedsol import InputError
 from fedsol.algorithms import make_algorithm
-from fedsol.client import ClientData, LocalTraining, frozen_names, train_client
+from fedsol.config.experiment import ClientSettings
+from fedsol.core.messages import Job
 from fedsol.data.types import Dataset, Split
-from fedsol.experiment import ClientSettings
-from fedsol.messages import Job
+from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, train_client
 
 
 def test_a_step_moves_the_body_and_not_the_head():

@@ -4,7 +4,7 @@ from algorithms.one_weight_per_logit import close, column, server, step, task_at
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.feddyn import HISTORY
-from fedsol.weights import prefixed, without_prefix
+from fedsol.core.weights import prefixed, without_prefix
 
 TABLE = {"name": "feddyn", "alpha": 0.5}
 

@@ -9,9 +9,9 @@ from toys import split, task_for
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.moon import PREVIOUS
+from fedsol.algorithms.proximal import Contrastive
+from fedsol.core.weights import prefixed, without_prefix
 from fedsol.data.batches import Batch
-from fedsol.proximal import Contrastive
-from fedsol.weights import prefixed, without_prefix
 
 
 class FeaturesAreWeights(nn.Module):

@@ -6,11 +6,11 @@ import torch
 from algorithms.one_weight_per_logit import BATCH, NAME, close, column, step, task_at
 
 from fedsol.algorithms import make_algorithm
-from fedsol.client import ClientData, LocalTraining, train_client
+from fedsol.config.experiment import ClientSettings
+from fedsol.core.messages import Job
 from fedsol.data.batches import Batch, in_groups
 from fedsol.data.types import Dataset, Split
-from fedsol.experiment import ClientSettings
-from fedsol.messages import Job
+from fedsol.federation.local_training import ClientData, LocalTraining, train_client
 
 LABEL_ONE = Batch(BATCH.inputs, torch.tensor([1]))
 

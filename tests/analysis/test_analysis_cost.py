@@ -7,7 +7,7 @@ from fedsol.algorithms import make_algorithm
 from fedsol.analysis.cost import LocalStep, costs, random_batch
 from fedsol.analysis.memory import peak_bytes
 from fedsol.analysis.outline import outline
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, s
 from fedsol.analysis.hessian import Problem, top_eigenpairs
 from fedsol.analysis.landscape import landscape
 from fedsol.errors import InputError
-from fedsol.federation import build_federation
+from fedsol.federation.federation import build_federation
 
 
 def problem_of(module, inputs, classes, dtype):

@@ -8,6 +8,7 @@ from toys import OnlyHead, split, task_for
 
 from fedsol.algorithms import ALGORITHMS, make_algorithm
 from fedsol.algorithms.fedavg import FedAvg
+from fedsol.algorithms.proximal import KL, L2
 from fedsol.analysis.orthogonality import (
     LocalSteps,
     Measure,
@@ -18,12 +19,11 @@ from fedsol.analysis.orthogonality import (
     with_rho,
 )
 from fedsol.analysis.recording import Recorder, Step
+from fedsol.core.files import same_tensors
+from fedsol.core.messages import Job, ServerState
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
-from fedsol.federation import build_federation
-from fedsol.files import same_tensors
-from fedsol.messages import Job, ServerState
-from fedsol.proximal import KL, L2
+from fedsol.federation.federation import build_federation
 
 
 @pytest.mark.parametrize("model", ["small", "contract_models:with_batch_norm"])

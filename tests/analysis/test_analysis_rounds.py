@@ -9,11 +9,11 @@ import fedsol
 from fedsol.analysis import callbacks
 from fedsol.analysis.preservation import accuracy_of, preservation
 from fedsol.analysis.source import chosen_clients, local_round, open_run
+from fedsol.core.files import same_tensors
+from fedsol.core.messages import Update
 from fedsol.errors import InputError
-from fedsol.federation import build_federation
-from fedsol.files import same_tensors
-from fedsol.messages import Update
-from fedsol.sampling import sample_clients
+from fedsol.federation.federation import build_federation
+from fedsol.federation.sampling import sample_clients
 
 NAMES = ("divergence", "preservation", "strength", "orthogonality")
 

@@ -20,9 +20,9 @@ from fedsol.analysis.strength import (
     own_strength,
     strengths,
 )
-from fedsol.evaluation import Tally
-from fedsol.federation import build_federation
-from fedsol.messages import Job, Update
+from fedsol.core.messages import Job, Update
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.federation import build_federation
 
 
 def updates_of(*weights):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from small_datasets import MAKERS, Published, encoded, md5, with_checksum
 
-from fedsol.data.datasets import SPECS
+from fedsol.data.catalog import SPECS
 
 
 @pytest.fixture

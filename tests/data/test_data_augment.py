@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsol.data.augment import augment, normalise
+from fedsol.data.augmentation import augment, normalise
 from fedsol.data.types import Augmentation, Dataset, Split
 
 

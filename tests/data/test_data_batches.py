@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsol.data.batches import batches, evaluation_batches
-from fedsol.data.datasets import load
+from fedsol.data.catalog import load
 from fedsol.data.types import Augmentation, Dataset, Split
 from fedsol.errors import InputError
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsol.data.arrays import channel_statistics, stratified_test_indices
-from fedsol.data.custom import load_custom
+from fedsol.data.own import load_custom
 from fedsol.data.types import Augmentation
 from fedsol.errors import InputError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsol.data.custom import load_custom
+from fedsol.data.own import load_custom
 from fedsol.errors import InputError
 
 RNG = np.random.default_rng(0)

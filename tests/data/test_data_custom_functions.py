@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fedsol.data.custom import load_custom
+from fedsol.data.own import load_custom
 from fedsol.errors import InputError
 
 

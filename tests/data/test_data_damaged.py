@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 from small_datasets import cifar_records, encoded, put, write_idx, write_tar
 
-from fedsol.data.datasets import SPECS, load
+from fedsol.data.catalog import SPECS, load
 from fedsol.data.readers import read_idx
 from fedsol.errors import InputError
 

@@ -8,7 +8,7 @@ import pytest
 from small_datasets import MAKERS
 
 from fedsol.data import checksums, progress
-from fedsol.data.datasets import SPECS, load
+from fedsol.data.catalog import SPECS, load
 from fedsol.data.fetch import fetch, verify
 from fedsol.errors import InputError
 

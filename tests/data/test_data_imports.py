@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from fedsol.core.imports import import_object
 from fedsol.errors import InputError
-from fedsol.imports import import_object
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from small_datasets import MAKERS, put
 
-from fedsol.data.augment import normalise
-from fedsol.data.datasets import SPECS, load
+from fedsol.data.augmentation import normalise
+from fedsol.data.catalog import SPECS, load
 from fedsol.errors import InputError
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fedsol.data.arrays import channel_statistics
-from fedsol.data.custom import load_custom
-from fedsol.data.datasets import SPECS, load
+from fedsol.data.catalog import SPECS, load
 from fedsol.data.fetch import verify
+from fedsol.data.own import load_custom
 from fedsol.errors import InputError
 
 

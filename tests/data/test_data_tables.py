@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedsol.data.datasets import SPECS, find_spec, load
+from fedsol.data.catalog import SPECS, find_spec, load
 from fedsol.errors import InputError
 
 NAMES = [
@@ -65,7 +65,7 @@ def test_an_unknown_name_is_refused(tmp_path) -> None:
 
 def test_the_table_is_read_without_heavy_imports() -> None:
     code = (
-        "import sys, fedsol.data.datasets\n"
+        "import sys, fedsol.data.catalog\n"
         "print([name for name in ('sklearn', 'scipy', 'PIL', 'pooch', 'rich') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

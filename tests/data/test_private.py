@@ -7,8 +7,8 @@ from PIL import Image
 
 import fedsol
 from fedsol import Experiment, InputError
-from fedsol.federation import build_federation, node_federation
-from fedsol.messages import Job
+from fedsol.core.messages import Job
+from fedsol.federation.federation import build_federation, node_federation
 
 SHAPE = [1, 8, 8]
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 import fedsol
 from fedsol import Experiment, InputError
-from fedsol.cli import app
+from fedsol.cli.app import app
 from fedsol.engines.flower import server
-from fedsol.estimate.traffic import bytes_per_client
-from fedsol.federation import build_federation
+from fedsol.federation.federation import build_federation
+from fedsol.studies.estimate.traffic import bytes_per_client
 
 
 def call(*arguments):

@@ -15,7 +15,7 @@ from deployment import BIN, Deployment
 from test_training import rows_without_seconds
 
 import fedsol
-from fedsol.files import same_tensors
+from fedsol.core.files import same_tensors
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None or shutil.which("ssh-keygen") is None,

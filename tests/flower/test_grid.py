@@ -20,15 +20,15 @@ from test_contract import CASES, experiment
 from test_training import StopAfter, assert_same_run
 
 import fedsol
+from fedsol.core.messages import Job, Update
+from fedsol.core.receipts import receipt
+from fedsol.core.weights import norm, subtract
 from fedsol.engines.flower import records
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.engines.flower.states import NodeStates
 from fedsol.errors import InputError, RunError
-from fedsol.evaluation import Tally
-from fedsol.federation import build_federation
-from fedsol.messages import Job, Update
-from fedsol.receipts import receipt
-from fedsol.weights import norm, subtract
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.federation import build_federation
 
 
 def simulated(settings, change=None):
@@ -203,7 +203,7 @@ def test_what_goes_wrong_on_a_node_stays_on_the_node(tmp_path, caplog):
     grid.configs[list(grid.apps)[1]]["state-dir"] = str(tmp_path / "file" / "secret-place")
     run, _ = deployed(settings, tmp_path, grid)
     assert run.rows[0]["dropped"] == 1
-    said = [record.getMessage() for record in caplog.records if record.name == "fedsol.inbox"]
+    said = [record.getMessage() for record in caplog.records if record.name == "fedsol.training.updates"]
     assert said == ["round 1: no update of client 1: the node could not do this; its own log says why"]
 
 

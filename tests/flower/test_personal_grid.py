@@ -18,8 +18,8 @@ from fedsol.engines.flower import client as node
 from fedsol.engines.flower import records, server
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
+from fedsol.federation.personal_settings import PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.settings import PersonalSettings
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 CHANGES = {"epochs": (1, 2), "test": "held-out"}
@@ -34,7 +34,7 @@ def on_nodes(run, settings, grid=None, folder=None, **options):
 def test_flowers_own_simulation_has_the_results_of_this_process(tmp_path):
     pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
     run = fedsol.train(experiment({"name": "fedavg"}, **HELD_OUT), out=tmp_path / "run")
-    command = [sys.executable, "-m", "fedsol.cli", "personalize", "run", "--epochs", "1,2", "--test", "held-out"]
+    command = [sys.executable, "-m", "fedsol", "personalize", "run", "--epochs", "1,2", "--test", "held-out"]
     done = subprocess.run(
         [*command, "--set", "engine.kind=flower", "--out", "out"], cwd=tmp_path, capture_output=True, text=True
     )

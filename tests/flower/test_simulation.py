@@ -18,7 +18,7 @@ from test_contract import CASES, experiment
 from test_training import rows_without_seconds
 
 import fedsol
-from fedsol.files import same_tensors
+from fedsol.core.files import same_tensors
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation runs on Ray")
 
@@ -30,7 +30,7 @@ FOUR = ["fedsol", "scaffold", "moon", "perfedavg"]
 def simulate(settings, folder, *options):
     """A run in a process of its own, as a user would start it."""
     (folder / "experiment.toml").write_text(settings.to_toml())
-    command = [sys.executable, "-m", "fedsol.cli", "run", "experiment.toml", "--out", "run", *options]
+    command = [sys.executable, "-m", "fedsol", "run", "experiment.toml", "--out", "run", *options]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -89,8 +89,8 @@ def test_a_cluster_that_is_not_there_is_one_clear_message(tmp_path):
 
 def test_without_an_address_a_cluster_is_started_and_none_searched_for():
     """Ray on its own would join the cluster that was last on this machine, or wait minutes for one that is gone."""
+    from fedsol.config.tables import EngineSettings
     from fedsol.engines.flower.simulation import backend
-    from fedsol.settings import EngineSettings
 
     given = {"logging_level": "ERROR", "log_to_driver": False}
     assert backend(EngineSettings())["init_args"] == {**given, "address": "local"}

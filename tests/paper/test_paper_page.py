@@ -9,12 +9,12 @@ import pytest
 import fedsol
 from fedsol.errors import InputError
 from fedsol.paper import collect, page
-from fedsol.paper.kept import Index, Kept, read_kept
 from fedsol.paper.recipe import FinishedRun
 from fedsol.paper.registry import recipes
 from fedsol.paper.setting import METHODS, experiment
 from fedsol.paper.setting import fedsol as fedsol_table
 from fedsol.paper.store import read_run
+from tools.results_runs import Index, Kept, read_kept
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COLUMN = "CIFAR-10, alpha = 0.1"

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedsol.cli import app
+from fedsol.cli.app import app
+from fedsol.config.experiment import Experiment
 from fedsol.errors import RunError
-from fedsol.experiment import Experiment
 from fedsol.paper import registry, reproduce, store
 from fedsol.paper.numbers import Number
 from fedsol.paper.personal import as_much_work, personal_accuracy
 from fedsol.paper.recipe import Cell, Drawn, FinishedRun, Ours, Recipe
 from fedsol.paper.setting import METHODS, experiment
 from fedsol.paper.store import Store, fingerprint, folder_name, read_run, usual
-from fedsol.training import Callback
+from fedsol.training.loop import Callback
 
 
 def small(algorithm, **changes):
@@ -113,7 +113,7 @@ def test_finished_cells_are_skipped_and_a_killed_one_goes_on(monkeypatch):
             return tell
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedsol.progress.progress", lambda *arguments, **options: Killed())
+        patch.setattr("fedsol.training.progress.progress", lambda *arguments, **options: Killed())
         assert isinstance(fedsol("reproduce", "small", "--seeds", "0").exception, KilledError)
     assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 2
     done = fedsol("reproduce", "small", "--seeds", "0")
@@ -163,7 +163,7 @@ def test_a_run_with_an_equal_experiment_is_used_whatever_it_is_called():
 
 
 def test_a_failing_run_does_not_keep_the_others_from_being_made(monkeypatch):
-    from fedsol import training
+    from fedsol.training import loop as training
 
     train = training.train
 
@@ -378,8 +378,8 @@ def test_an_estimate_runs_nothing():
 
 
 def test_estimates_count_steps_and_tests(monkeypatch):
-    from fedsol.estimate.calibration import Calibration, Costs
     from fedsol.paper import estimate
+    from fedsol.studies.estimate.calibration import Calibration, Costs
 
     asked = []
 
@@ -398,8 +398,8 @@ def test_estimates_count_steps_and_tests(monkeypatch):
 
 
 def test_estimates_without_data_know_its_part(tmp_path):
-    from fedsol.estimate.plan import Request, make_plans
-    from fedsol.variants import Variant
+    from fedsol.studies.estimate.plan import Request, make_plans
+    from fedsol.studies.variants import Variant
 
     run = experiment("cifar10", "alpha = 0.1", METHODS["FedAvg"], changes={"data.root": str(tmp_path)})
     whole, part = make_plans([Variant("", run), Variant("", run.override({"data.part": 0.01}))], Request())

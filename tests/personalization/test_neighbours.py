@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsol.personalization.neighbours import Answers, Memory, choose_mixing
+from fedsol.federation.neighbors import Answers, Memory, choose_mixing
 
 
 def brute_force(features, query, k):

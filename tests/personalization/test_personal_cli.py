@@ -12,7 +12,7 @@ from test_contract import experiment
 from typer.testing import CliRunner
 
 import fedsol as library
-from fedsol.cli import app
+from fedsol.cli.app import app
 
 
 def fedsol(*arguments):
@@ -154,7 +154,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folders):
         "    append(self, result)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "results.PersonalDirectory.append = interrupted\n"
-        "from fedsol.cli import main; main()"
+        "from fedsol.cli.app import main; main()"
     )
     command = [sys.executable, "-c", code, "personalize", str(folders / "fedavg"), "--epochs", "1", "--out", "here"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -12,16 +12,16 @@ from test_contract import experiment
 
 import fedsol
 from fedsol import InputError
+from fedsol.core.files import same_tensors
+from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches, evaluation_batches
-from fedsol.federation import build_federation
-from fedsol.files import same_tensors
+from fedsol.federation.federation import build_federation
+from fedsol.federation.neighbors import Memory
+from fedsol.federation.own_sets import matched_indices, own_sets
+from fedsol.federation.personal import PersonalResult, fine_tuned, personalize_client
+from fedsol.federation.personal_settings import PersonalSettings, parse_epochs, resolve_settings
 from fedsol.models.build import ModelShape, build_model
 from fedsol.personalization import client as personal
-from fedsol.personalization.client import PersonalResult, fine_tuned, personalize_client
-from fedsol.personalization.neighbours import Memory
-from fedsol.personalization.own_sets import matched_indices, own_sets
-from fedsol.personalization.settings import PersonalSettings, parse_epochs, resolve_settings
-from fedsol.randomness import generator_for
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 
@@ -70,7 +70,9 @@ def test_no_sample_that_anyone_trains_on_is_ever_tested_on(monkeypatch, method, 
         is_memory = split is federation.dataset.train and set(indices.tolist()) <= everyone
         return recorded(evaluation(split, dataset, size, device, indices), remembered if is_memory else tested)
 
-    monkeypatch.setattr("fedsol.client.batches", lambda *arguments: recorded(batches(*arguments), trained))
+    monkeypatch.setattr(
+        "fedsol.federation.local_training.batches", lambda *arguments: recorded(batches(*arguments), trained)
+    )
     monkeypatch.setattr(personal, "evaluation_batches", tests)
     changes = {"epochs": (1,), "test": test, "mixing": "chosen" if method == "knn-per" else 0.5}
     settings = resolve_settings(federation, 2, method, changes)

@@ -13,8 +13,8 @@ from test_contract import experiment
 import fedsol
 from fedsol import InputError, RunError
 from fedsol.engines.local import LocalEngine
-from fedsol.federation import Federation
-from fedsol.personalization.client import Outcome, PersonalResult
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal import Outcome, PersonalResult
 from fedsol.personalization.comparison import as_rows, check_baselines, read_entries
 from fedsol.personalization.loop import Watch
 from fedsol.personalization.results import PersonalDirectory, client_table

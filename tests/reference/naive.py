@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches
-from fedsol.federation import build_federation
+from fedsol.federation.federation import build_federation
 from fedsol.models.build import ModelShape, build_model
 from fedsol.models.cnn import CNN
-from fedsol.randomness import generator_for
-from fedsol.training import sample_clients
+from fedsol.training.loop import sample_clients
 
 
 class Model(nn.Module):

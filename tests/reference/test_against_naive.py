@@ -8,8 +8,8 @@ import torch
 from reference import naive
 
 import fedsol
-from fedsol.federation import build_federation
-from fedsol.training import Callback
+from fedsol.federation.federation import build_federation
+from fedsol.training.loop import Callback
 
 BASE = {
     "seed": 6,  # every client trains at least twice in three rounds (tested below)

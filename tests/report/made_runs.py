@@ -12,7 +12,7 @@ from fedsol.analysis.divergence import Divergence
 from fedsol.analysis.preservation import Preservation
 from fedsol.analysis.saving import as_plain
 from fedsol.data.manifest import label_counts, save_manifest
-from fedsol.personalization.client import Outcome, PersonalResult
+from fedsol.federation.personal import Outcome, PersonalResult
 from fedsol.personalization.results import PersonalDirectory
 
 CLIENTS = 20

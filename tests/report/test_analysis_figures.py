@@ -14,19 +14,19 @@ from fedsol.analysis.series import Series
 from fedsol.analysis.strength import LayerStrength, LayerStrengths
 from fedsol.analysis.toy import ToySettings, toy
 from fedsol.errors import InputError
+from fedsol.plots.cost import draw_costs
+from fedsol.plots.divergence import draw_divergence
+from fedsol.plots.factor import draw_factors
+from fedsol.plots.landscape import draw_landscapes
+from fedsol.plots.orthogonality import draw_orthogonality, draw_orthogonality_by_round
+from fedsol.plots.panels import number_panel, short_layer
+from fedsol.plots.preservation import draw_forgetting, draw_preservation
+from fedsol.plots.samples import ImageSet, draw_samples
+from fedsol.plots.strength import draw_strength
+from fedsol.plots.style import line_look, new_figure
+from fedsol.plots.sweep import draw_sweep
+from fedsol.plots.toy import draw_toy
 from fedsol.report import samples_figure
-from fedsol.report.cost_figure import draw_costs
-from fedsol.report.divergence_figure import draw_divergence
-from fedsol.report.factor_figure import draw_factors
-from fedsol.report.landscape_figure import draw_landscapes
-from fedsol.report.orthogonality_figure import draw_orthogonality, draw_orthogonality_by_round
-from fedsol.report.panels import number_panel, short_layer
-from fedsol.report.preservation_figure import draw_forgetting, draw_preservation
-from fedsol.report.samples_figure import ImageSet, draw_samples
-from fedsol.report.strength_figure import draw_strength
-from fedsol.report.style import line_look, new_figure
-from fedsol.report.sweep_figure import draw_sweep
-from fedsol.report.toy_figure import draw_toy
 
 
 def orthogonality(label):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fedsol.errors import InputError
-from fedsol.report.curves import Curve, accuracy_curves, draw_curves, mean_and_std
+from fedsol.plots.curves import Curve, accuracy_curves, draw_curves, mean_and_std
 
 
 def some_curves(count: int = 3) -> list[Curve]:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedsol
-from fedsol.cli import app
+from fedsol.cli.app import app
 from fedsol.report.live import LiveView
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from fedsol.data.partition import Partition, dirichlet, iid, sharding
 from fedsol.errors import InputError
-from fedsol.report.partition_figure import draw_partition, draw_partitions, label_counts, partition_summary
+from fedsol.plots.partition import draw_partition, draw_partitions, label_counts, partition_summary
 
 LABELS = np.repeat(np.arange(10), 100)
 

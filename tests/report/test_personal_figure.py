@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedsol.errors import InputError
-from fedsol.report.personal_figure import Accuracies, _running_median, _wrapped, draw_distribution, draw_sizes
+from fedsol.plots.personal import Accuracies, _running_median, _wrapped, draw_distribution, draw_sizes
 
 
 def some(count: int) -> list[Accuracies]:

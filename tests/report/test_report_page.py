@@ -8,13 +8,13 @@ import pytest
 from made_runs import add_personal, make_run
 from typer.testing import CliRunner
 
-from fedsol.cli import app
+from fedsol.cli.app import app
 from fedsol.data.manifest import save_manifest
 from fedsol.errors import InputError
 from fedsol.report.collect import find_runs, read_runs
 from fedsol.report.columns import number, to_columns
-from fedsol.report.groups import differences, group_runs, label_groups
 from fedsol.report.page import embedded_json, render, report_data, write_report
+from fedsol.runs.groups import differences, group_runs, label_groups
 
 HOSTILE = "<script>alert(1)</script>"
 

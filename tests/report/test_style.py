@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fedsol.errors import InputError
-from fedsol.report.style import (
+from fedsol.plots.style import (
     DPI,
     LINE_COLORS,
     class_color,
@@ -84,7 +84,7 @@ def test_curves_and_classes_can_be_told_apart() -> None:
 
 
 def test_pyplot_is_never_imported() -> None:
-    imports = "import sys, fedsol.report.curves, fedsol.report.partition_figure"
+    imports = "import sys, fedsol.plots.curves, fedsol.plots.partition"
     code = f"{imports}; print('matplotlib.pyplot' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

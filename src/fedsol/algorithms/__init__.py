@@ -22,9 +22,9 @@ from fedsol.algorithms.local_only import LocalOnly
 from fedsol.algorithms.moon import MOON
 from fedsol.algorithms.perfedavg import PerFedAvg
 from fedsol.algorithms.scaffold import Scaffold
+from fedsol.config.validation import Table, input_error, unknown_name
+from fedsol.core.imports import import_object
 from fedsol.errors import InputError
-from fedsol.imports import import_object
-from fedsol.validation import Table, input_error, unknown_name
 
 DEFAULT = "fedsol"
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fedsol import gradients
+from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedsol import ProximalName, proximal_by_name
+from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Strategy, Strength
 from fedsol.algorithms.proximal_base import PERTURBATION
-from fedsol.fields import NonNegative, Positive, setting
-from fedsol.gradients import DEFAULT_STRENGTH, Strategy, Strength
-from fedsol.messages import State
-from fedsol.task import Where
-from fedsol.weights import Weights
+from fedsol.algorithms.task import Where
+from fedsol.config.fields import NonNegative, Positive, setting
+from fedsol.core.messages import State
+from fedsol.core.weights import Weights
 
 if TYPE_CHECKING:
+    from fedsol.algorithms.task import Task
     from fedsol.data.batches import Batch
-    from fedsol.task import Task
 
 UNPERTURBED = ("A0", "A5")
 

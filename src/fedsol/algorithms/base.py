@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
-from fedsol import gradients
-from fedsol.messages import ServerState, State, Update
-from fedsol.weights import Weights, mean
+from fedsol.algorithms import gradients
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.weights import Weights, mean
 
 if TYPE_CHECKING:
+    from fedsol.algorithms.task import Task
     from fedsol.data.batches import Batch
-    from fedsol.task import Task
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedsol.messages import ServerState, State, Update
-from fedsol.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
 
 if TYPE_CHECKING:
-    from fedsol.task import Task
+    from fedsol.algorithms.task import Task
 
 GLOBAL, OWN, CORRECTION = "global-control", "control", "correction"
 CHANGE, FACTOR = "control-change", "factor"

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fedsol.algorithms.proximal import Dynamic, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
-from fedsol.fields import Positive, setting
-from fedsol.messages import ServerState, State, Update
-from fedsol.proximal import Dynamic, Proximal
-from fedsol.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.config.fields import Positive, setting
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
 
 if TYPE_CHECKING:
-    from fedsol.task import Task
+    from fedsol.algorithms.task import Task
 
 HISTORY = "history"
 

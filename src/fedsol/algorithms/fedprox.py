@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedsol.algorithms.proximal import L2, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
-from fedsol.fields import NonNegative, setting
-from fedsol.messages import State
-from fedsol.proximal import L2, Proximal
+from fedsol.config.fields import NonNegative, setting
+from fedsol.core.messages import State
 
 if TYPE_CHECKING:
-    from fedsol.task import Task
+    from fedsol.algorithms.task import Task
 
 
 @dataclass(frozen=True)

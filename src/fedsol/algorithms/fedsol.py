@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fedsol.algorithms.proximal import KL, L2, NotTrueKL, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm, Usage
-from fedsol.fields import NonNegative, Positive, setting
-from fedsol.messages import State
-from fedsol.proximal import KL, L2, NotTrueKL, Proximal
-from fedsol.task import Where
+from fedsol.algorithms.task import Where
+from fedsol.config.fields import NonNegative, Positive, setting
+from fedsol.core.messages import State
 
 if TYPE_CHECKING:
-    from fedsol.task import Task
+    from fedsol.algorithms.task import Task
 
 ProximalName = Literal["kl", "l2", "not-true-kl"]
 """The proximal losses that need no state."""

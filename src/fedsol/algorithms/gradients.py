@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from fedsol.proximal import OutputLoss, Proximal
-from fedsol.task import Where
-from fedsol.weights import Weights, add, dot, equal, norm
+from fedsol.algorithms.proximal import OutputLoss, Proximal
+from fedsol.algorithms.task import Where
+from fedsol.core.weights import Weights, add, dot, equal, norm
 
 if TYPE_CHECKING:
+    from fedsol.algorithms.task import Outputs, Point, Task
     from fedsol.data.batches import Batch
-    from fedsol.task import Outputs, Point, Task
 
 Strength = Literal["fixed", "adaptive", "adaptive-column"]
 DEFAULT_STRENGTH: Strength = "adaptive-column"

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.fields import Count, Positive, Share, setting
+from fedsol.config.fields import Count, Positive, Share, setting
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.fields import Count, PositiveShare, setting
+from fedsol.config.fields import Count, PositiveShare, setting
 
 
 @dataclass(frozen=True)

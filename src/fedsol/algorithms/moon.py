@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedsol.algorithms.proximal import Contrastive, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
-from fedsol.fields import NonNegative, Positive, setting
-from fedsol.messages import State
-from fedsol.proximal import Contrastive, Proximal
-from fedsol.weights import Weights, clone, prefixed, without_prefix
+from fedsol.config.fields import NonNegative, Positive, setting
+from fedsol.core.messages import State
+from fedsol.core.weights import Weights, clone, prefixed, without_prefix
 
 if TYPE_CHECKING:
-    from fedsol.task import Task
+    from fedsol.algorithms.task import Task
 
 PREVIOUS = "previous"
 

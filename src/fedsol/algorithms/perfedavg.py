@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fedsol import gradients
+from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
-from fedsol.fields import Positive, setting
-from fedsol.messages import State
-from fedsol.weights import Weights, add, clone
+from fedsol.config.fields import Positive, setting
+from fedsol.core.messages import State
+from fedsol.core.weights import Weights, add, clone
 
 if TYPE_CHECKING:
+    from fedsol.algorithms.task import Task
     from fedsol.data.batches import Batch
-    from fedsol.task import Task
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsol.weights import Weights, add, equal, pick, scale, subtract, zeros
+from fedsol.core.weights import Weights, add, equal, pick, scale, subtract, zeros
 
 if TYPE_CHECKING:
-    from fedsol.task import Outputs, Point, Where
+    from fedsol.algorithms.task import Outputs, Point, Where
 
 
 class Proximal(ABC):

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
-from fedsol import gradients
+from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
-from fedsol.fields import NonNegative, setting
-from fedsol.gradients import DEFAULT_STRENGTH, Strength
-from fedsol.messages import State
-from fedsol.proximal import Proximal
-from fedsol.task import Where
-from fedsol.weights import Weights
+from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Strength
+from fedsol.algorithms.proximal import Proximal
+from fedsol.algorithms.task import Where
+from fedsol.config.fields import NonNegative, setting
+from fedsol.core.messages import State
+from fedsol.core.weights import Weights
 
 if TYPE_CHECKING:
+    from fedsol.algorithms.task import Task
     from fedsol.data.batches import Batch
-    from fedsol.task import Task
 
 Usage = Literal["auxiliary", "projected", "perturbed"]
 PERTURBATION = frozenset({"rho", "strength", "perturb"})

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from fedsol.algorithms import controls
+from fedsol.algorithms.proximal import Linear, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
-from fedsol.fields import setting
-from fedsol.messages import ServerState, State, Update
-from fedsol.proximal import Linear, Proximal
-from fedsol.weights import Weights
+from fedsol.config.fields import setting
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.weights import Weights
 
 if TYPE_CHECKING:
-    from fedsol.task import Task
+    from fedsol.algorithms.task import Task
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedsol.core.randomness import random_state, set_random_state
+from fedsol.core.weights import Weights, clone
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.models.split import SplitModel
-from fedsol.randomness import random_state, set_random_state
-from fedsol.weights import Weights, clone
 
 Where = Literal["all", "body", "head"]
 

@@ -9,6 +9,8 @@ from typing import Any, get_args
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.gradients import Strength
+from fedsol.algorithms.task import Where
 from fedsol.analysis import callbacks
 from fedsol.analysis.divergence import divergence
 from fedsol.analysis.landscape import Landscape, check_options, landscape
@@ -18,13 +20,11 @@ from fedsol.analysis.saving import write_data
 from fedsol.analysis.series import Series, group
 from fedsol.analysis.source import LocalRound, SavedRun, chosen_clients, local_round, open_run
 from fedsol.analysis.strength import common_strength, means_by_layer, strengths
+from fedsol.config.experiment import PRIVATE, Experiment
+from fedsol.core.randomness import one_torch_thread
 from fedsol.errors import InputError
-from fedsol.experiment import PRIVATE, Experiment
-from fedsol.gradients import Strength
-from fedsol.randomness import one_torch_thread
-from fedsol.runs import Run, RunDirectory
-from fedsol.task import Where
-from fedsol.variants import parse_variants
+from fedsol.runs.directory import Run, RunDirectory
+from fedsol.studies.variants import parse_variants
 
 RHOS = (0.0, 0.5, 1.0, 2.0)
 """Strengths that a single run of FedSOL is tried with."""
@@ -157,7 +157,7 @@ def analyze(what: str, runs: Runs, options: Options) -> Found:
 
 
 def _orthogonality(runs: Runs, options: Options) -> Found:
-    from fedsol.report.orthogonality_figure import draw_orthogonality, draw_orthogonality_by_round
+    from fedsol.plots.orthogonality import draw_orthogonality, draw_orthogonality_by_round
 
     found = [item for series in runs.series for item in _local_steps(series, options, len(runs.series) == 1)]
     stem = options.out / "orthogonality"
@@ -211,7 +211,7 @@ def _recorded(saved: SavedRun, rule: Algorithm, client: int, where: Where) -> Lo
 
 
 def _divergence(runs: Runs, options: Options) -> Found:
-    from fedsol.report.divergence_figure import draw_divergence
+    from fedsol.plots.divergence import draw_divergence
 
     def of(source: Source) -> tuple[Any, ...]:
         if written := callbacks.divergences(source.path):
@@ -234,7 +234,7 @@ def _divergence(runs: Runs, options: Options) -> Found:
 
 
 def _preservation(runs: Runs, options: Options) -> Found:
-    from fedsol.report.preservation_figure import draw_forgetting, draw_preservation
+    from fedsol.plots.preservation import draw_forgetting, draw_preservation
 
     def of(source: Source) -> tuple[Any, ...]:
         if written := callbacks.preservations(source.path):
@@ -264,7 +264,7 @@ def _preservation(runs: Runs, options: Options) -> Found:
 
 
 def _strength(runs: Runs, options: Options) -> Found:
-    from fedsol.report.strength_figure import draw_strength
+    from fedsol.plots.strength import draw_strength
 
     algorithms = [make_algorithm(source.run.experiment.algorithm) for source in runs.sources]
     shown = options.strength or common_strength(algorithms)
@@ -292,7 +292,7 @@ def _strength(runs: Runs, options: Options) -> Found:
 
 
 def _landscape(runs: Runs, options: Options) -> Found:
-    from fedsol.report.landscape_figure import draw_landscapes
+    from fedsol.plots.landscape import draw_landscapes
 
     found: list[tuple[str, Landscape]] = []
     for item in runs.series:
@@ -317,7 +317,7 @@ def _landscape(runs: Runs, options: Options) -> Found:
 def _cost(runs: Runs, options: Options) -> Found:
     from fedsol.analysis.cost import costs
     from fedsol.analysis.outline import outline
-    from fedsol.report.cost_figure import draw_costs
+    from fedsol.plots.cost import draw_costs
 
     methods = None
     if options.algorithms:
@@ -339,7 +339,7 @@ def _cost(runs: Runs, options: Options) -> Found:
 
 
 def _curves(runs: Runs, options: Options) -> Found:
-    from fedsol.report.curves import accuracy_curves, draw_curves
+    from fedsol.plots.curves import accuracy_curves, draw_curves
 
     curves, shown = accuracy_curves([(item.label, [source.run.rows for source in item.runs]) for item in runs.series])
     stem = options.out / "curves"
@@ -350,7 +350,7 @@ def _curves(runs: Runs, options: Options) -> Found:
 
 def _partition(runs: Runs, options: Options) -> Found:
     from fedsol.data.manifest import label_counts
-    from fedsol.report.partition_figure import draw_partition, partition_summary
+    from fedsol.plots.partition import draw_partition, partition_summary
 
     federation = runs.sources[0].saved.federation
     labels, classes = federation.dataset.train.labels.numpy(), federation.dataset.classes
@@ -366,7 +366,7 @@ def _partition(runs: Runs, options: Options) -> Found:
 
 def _toy(_runs: Runs, options: Options) -> Found:
     from fedsol.analysis.toy import toy
-    from fedsol.report.toy_figure import draw_toy
+    from fedsol.plots.toy import draw_toy
 
     found = toy()
     stem = options.out / "toy"

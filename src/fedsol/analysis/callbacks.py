@@ -15,15 +15,15 @@ from fedsol.analysis.orthogonality import own_measure, record
 from fedsol.analysis.preservation import Preservation, preservation
 from fedsol.analysis.saving import as_plain
 from fedsol.analysis.strength import LayerStrength, LayerStrengths, common_strength, strengths
+from fedsol.config.experiment import Experiment
+from fedsol.config.validation import unknown_name
+from fedsol.core.files import disk_errors_named, write_atomically
+from fedsol.core.messages import Job
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment
-from fedsol.faults import plan
-from fedsol.federation import Federation
-from fedsol.files import disk_errors_named, write_atomically
-from fedsol.messages import Job
-from fedsol.runs import Row
-from fedsol.training import Callback, RoundResult
-from fedsol.validation import unknown_name
+from fedsol.federation.federation import Federation
+from fedsol.runs.directory import Row
+from fedsol.training.faults import plan
+from fedsol.training.loop import Callback, RoundResult
 
 FOLDER = "analysis"
 

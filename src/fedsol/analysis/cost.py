@@ -13,17 +13,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedsol.algorithms import ALGORITHMS, make_algorithm
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.gradients import perturbation
+from fedsol.algorithms.proximal import OutputLoss
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.algorithms.task import Task
 from fedsol.analysis.memory import peak_bytes
-from fedsol.client import give_gradients, make_optimizer, make_task
+from fedsol.core.messages import State
+from fedsol.core.randomness import generator_for, one_torch_thread
+from fedsol.core.weights import Weights, add, clone, pick, size_in_bytes
 from fedsol.data.batches import Batch
-from fedsol.federation import Federation
-from fedsol.gradients import perturbation
-from fedsol.messages import State
-from fedsol.proximal import OutputLoss
-from fedsol.randomness import generator_for, one_torch_thread
-from fedsol.task import Task
-from fedsol.weights import Weights, add, clone, pick, size_in_bytes
+from fedsol.federation.federation import Federation
+from fedsol.federation.local_training import give_gradients, make_optimizer, make_task
 
 METHODS: dict[str, dict[str, object]] = {
     **{name: {"name": name} for name in ALGORITHMS if name not in ("fedsol", "fedsol-ablation")},

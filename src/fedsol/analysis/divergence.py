@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsol.messages import Update
-from fedsol.weights import Weights
+from fedsol.core.messages import Update
+from fedsol.core.weights import Weights
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
+from fedsol.core.weights import Weights
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError, RunError
 from fedsol.models.split import SplitModel
-from fedsol.weights import Weights
 
 Vector = NDArray[np.float64]
 TOLERANCE = 1e-4

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedsol import ProximalName, proximal_by_name
+from fedsol.algorithms.proximal import OutputLoss, Proximal
+from fedsol.algorithms.task import Point, Where
 from fedsol.analysis.recording import Recorder, Step
+from fedsol.core.messages import Update
+from fedsol.core.weights import dot, equal, norm, pick
 from fedsol.errors import InputError
-from fedsol.messages import Update
-from fedsol.proximal import OutputLoss, Proximal
-from fedsol.task import Point, Where
-from fedsol.weights import dot, equal, norm, pick
 
 FEDSOLS_TAU = 3.0
 

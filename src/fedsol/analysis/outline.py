@@ -2,10 +2,10 @@
 
 import torch
 
-from fedsol.data.datasets import SPECS
+from fedsol.config.experiment import Experiment
+from fedsol.data.catalog import SPECS
 from fedsol.data.types import Dataset, Split
-from fedsol.experiment import Experiment
-from fedsol.federation import Federation, assemble, fill_defaults, load_dataset
+from fedsol.federation.federation import Federation, assemble, fill_defaults, load_dataset
 
 
 def outline(experiment: Experiment) -> Federation:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsol.evaluation import Tally
-from fedsol.federation import Federation
-from fedsol.messages import Update
-from fedsol.runs import Row
-from fedsol.weights import Weights
+from fedsol.core.messages import Update
+from fedsol.core.weights import Weights
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.federation import Federation
+from fedsol.runs.directory import Row
 
 Share = float | None
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.messages import ServerState, State, Update
-from fedsol.randomness import random_state, set_random_state
-from fedsol.weights import Weights, clone
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.randomness import random_state, set_random_state
+from fedsol.core.weights import Weights, clone
 
 if TYPE_CHECKING:
+    from fedsol.algorithms.task import Task
     from fedsol.data.batches import Batch
-    from fedsol.task import Task
 
 
 @dataclass(frozen=True)

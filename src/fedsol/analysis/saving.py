@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.files import write_atomically
 
 
 def write_data(path: Path, content: Any) -> Path:

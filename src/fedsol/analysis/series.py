@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from fedsol.experiment import Experiment, differing_keys
+from fedsol.config.experiment import Experiment, differing_keys
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.client_states import ClientStates
+from fedsol.core.messages import Job, ServerState, Update
+from fedsol.core.randomness import one_torch_thread
+from fedsol.core.weights import pick
 from fedsol.errors import InputError
-from fedsol.federation import Federation, build_federation
-from fedsol.messages import Job, ServerState, Update
-from fedsol.randomness import one_torch_thread
-from fedsol.runs import Row, RunDirectory
-from fedsol.sampling import sample_clients
-from fedsol.weights import pick
+from fedsol.federation.federation import Federation, build_federation
+from fedsol.federation.sampling import sample_clients
+from fedsol.runs.client_states import ClientStates
+from fedsol.runs.directory import Row, RunDirectory
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import cast, get_args
 import torch
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.gradients import DEFAULT_STRENGTH, Strength, adaptive_lambda
-from fedsol.messages import Update
-from fedsol.weights import Weights
+from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Strength, adaptive_lambda
+from fedsol.core.messages import Update
+from fedsol.core.weights import Weights
 
 MOST_TOLD = 12
 """Layers whose Lambda is told one by one."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedsol import gradients
+from fedsol.algorithms import gradients
+from fedsol.algorithms.proximal import L2
+from fedsol.algorithms.task import Loss, Outputs, Point, Task
+from fedsol.core.weights import Weights, add
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.models.split import SplitModel
-from fedsol.proximal import L2
-from fedsol.task import Loss, Outputs, Point, Task
-from fedsol.weights import Weights, add
 
 Place = tuple[float, float]
 WEIGHT = "head.weight"

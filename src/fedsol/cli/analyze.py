@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsol.analyze import ANALYSES, WITHOUT_RUNS, Options, Runs, Source, analyze, check, find_runs
-from fedsol.commands import read_experiment, say, show_warnings
+from fedsol.analysis.analyze import ANALYSES, WITHOUT_RUNS, Options, Runs, Source, analyze, check, find_runs
+from fedsol.cli.commands import read_experiment, say, show_warnings
+from fedsol.config.validation import unknown_name
 from fedsol.errors import InputError
-from fedsol.runs import RunDirectory
-from fedsol.validation import unknown_name
+from fedsol.runs.directory import RunDirectory
 
 
 def analyze_runs(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedsol.arguments import ExperimentArgument, OutOption, RootOption, SetOption, guarded, new_directory
+from fedsol.cli.options import ExperimentArgument, OutOption, RootOption, SetOption, guarded, new_directory
 
 app = typer.Typer(
     help="Federated learning for data that differs from client to client.",
@@ -54,8 +54,8 @@ def run(
     ] = "",
 ) -> None:
     """Run one experiment; with none given, the quick start on embedded data. A run's directory goes on with it."""
-    from fedsol.commands import run_experiment
-    from fedsol.watching import Watching
+    from fedsol.cli.commands import run_experiment
+    from fedsol.cli.watching import Watching
 
     watching = Watching(live, port, track, analyze)
     run_experiment(experiment, changes or [], out or None, resume, new_directory, watching)
@@ -76,7 +76,7 @@ def compare(
     jobs: Annotated[int, typer.Option("--jobs", help="Runs at a time.")] = 1,
 ) -> None:
     """Compare algorithms over seeds on the same data: a table, and a picture of the learning curves."""
-    from fedsol.commands import compare_algorithms
+    from fedsol.cli.commands import compare_algorithms
 
     chosen = algorithms or ["fedavg", "fedsol"]
     compare_algorithms(experiment, chosen, seeds, changes or [], out or new_directory("compare"), resume, jobs)
@@ -106,7 +106,7 @@ def sweep(
     ] = None,
 ) -> None:
     """Run a grid of settings over seeds, or search it: a table and a picture."""
-    from fedsol.sweep_command import sweep_settings
+    from fedsol.cli.sweep import sweep_settings
 
     sweep_settings(experiment, grid or [], seeds, changes or [], out or new_directory("sweep"), resume, jobs, search)
 
@@ -150,7 +150,7 @@ def analyze(
     changes: SetOption = None,
 ) -> None:
     """Show why a method works: figures (PNG, PDF) and data from one run or several, compared."""
-    from fedsol.analyze_command import analyze_runs
+    from fedsol.cli.analyze import analyze_runs
 
     analyze_runs(
         runs or [],
@@ -177,8 +177,8 @@ def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """Show what there is to choose from."""
-    from fedsol.listing import LISTS
-    from fedsol.validation import unknown_name
+    from fedsol.config.catalog import LISTS
+    from fedsol.config.validation import unknown_name
 
     if what not in LISTS:
         raise unknown_name("list", what, LISTS)
@@ -186,7 +186,7 @@ def list_command(
     if as_json:
         print(json.dumps(rows, indent=2))
     else:
-        from fedsol.commands import print_rows
+        from fedsol.cli.commands import print_rows
 
         print_rows(what, rows)
 
@@ -199,7 +199,7 @@ def partition(
     out: OutOption = None,
 ) -> None:
     """Deal the data out, show the result as a table and a picture, and save it as a manifest with a hash."""
-    from fedsol.commands import show_partition
+    from fedsol.cli.commands import show_partition
 
     show_partition(experiment, changes or [], out or new_directory("partition"))
 
@@ -225,7 +225,7 @@ def personalize(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with clients that are missing.")] = False,
 ) -> None:
     """Every client's own model from a run's final one: accuracies over clients, and who would do better alone."""
-    from fedsol.personal_commands import make_request, personalize_runs
+    from fedsol.cli.personalize import make_request, personalize_runs
 
     request = make_request(method, epochs, test, changes or [])
     personalize_runs(runs, request, against or [], out, resume, new_directory)
@@ -257,8 +257,8 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """Estimate time, memory and bytes, here and for a deployment; nothing is downloaded and nothing written."""
-    from fedsol.estimate.command import parse_network, show_estimate
-    from fedsol.estimate.plan import Request
+    from fedsol.cli.estimate import parse_network, show_estimate
+    from fedsol.studies.estimate.plan import Request
 
     request = Request(clients, per_round, rounds, examples)
     network = parse_network(up, down, server_up, server_down, device_speed, interval)
@@ -272,7 +272,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML page about one run or many: table, curves, classes, partition, settings."""
-    from fedsol.report.commands import make_report
+    from fedsol.cli.report import make_report
 
     make_report(places, out)
 
@@ -298,10 +298,10 @@ def reproduce(
     data_root: Annotated[Path, typer.Option("--data-root", help="Folder that holds the datasets.")] = Path("data"),
 ) -> None:
     """Run a table or figure of the paper, cell by cell: the paper's number, ours and the difference side by side."""
-    from fedsol.commands import console, show_warnings
+    from fedsol.cli.commands import console, show_warnings
     from fedsol.paper.reproduce import Options, list_recipes
     from fedsol.paper.reproduce import reproduce as reproduce_recipe
-    from fedsol.variants import parse_seeds
+    from fedsol.studies.variants import parse_seeds
 
     if name == "list":
         list_recipes(console)
@@ -315,7 +315,7 @@ def reproduce(
 @guarded
 def data_fetch(name: Annotated[str, typer.Argument()], root: RootOption = Path("data")) -> None:
     """Download a dataset from its publisher and verify it."""
-    from fedsol.commands import fetch_data
+    from fedsol.cli.commands import fetch_data
 
     fetch_data(name, root)
 
@@ -324,7 +324,7 @@ def data_fetch(name: Annotated[str, typer.Argument()], root: RootOption = Path("
 @guarded
 def data_verify(name: Annotated[str, typer.Argument()], root: RootOption = Path("data")) -> None:
     """Check the files of a dataset against the publisher's checksums."""
-    from fedsol.commands import verify_data
+    from fedsol.cli.commands import verify_data
 
     verify_data(name, root)
 
@@ -341,7 +341,7 @@ def flower_write_app(
     name: Annotated[str, typer.Option("--name", help="Name of the app.")] = "fedsol-app",
 ) -> None:
     """Write an experiment as a Flower app, ready for `flwr run`."""
-    from fedsol.engines.flower.commands import write_app_for
+    from fedsol.cli.flower import write_app_for
 
     write_app_for(experiment, changes or [], folder, run_directory, name)
 
@@ -358,7 +358,7 @@ def flower_run(
     ] = "",
 ) -> None:
     """Start an app on a SuperLink and show what it says."""
-    from fedsol.engines.flower.commands import run_app
+    from fedsol.cli.flower import run_app
 
     run_app(folder, link, resume, changes or [], personalize)
 

@@ -10,13 +10,13 @@ from rich.logging import RichHandler
 from rich.markup import escape
 from rich.table import Table
 
-from fedsol import listing
+from fedsol.cli.watching import Watching
+from fedsol.config import catalog as listing
+from fedsol.config.experiment import Experiment, apply_overrides, parse_override
 from fedsol.errors import InputError, RunError
-from fedsol.experiment import Experiment, apply_overrides, parse_override
-from fedsol.progress import percent, progress
-from fedsol.runs import RunDirectory
-from fedsol.training import train
-from fedsol.watching import Watching
+from fedsol.runs.directory import RunDirectory
+from fedsol.training.loop import train
+from fedsol.training.progress import percent, progress
 
 console = Console()
 
@@ -77,8 +77,8 @@ def compare_algorithms(
 ) -> None:
     """`fedsol compare`."""
     from fedsol import compare as comparison
-    from fedsol.cells import check_jobs
-    from fedsol.variants import parse_seeds, parse_variants
+    from fedsol.studies.run_many import check_jobs
+    from fedsol.studies.variants import parse_seeds, parse_variants
 
     show_warnings()
     check_jobs(jobs)
@@ -120,8 +120,8 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
 def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     """`fedsol partition`."""
     from fedsol.data.manifest import label_counts, save_manifest
-    from fedsol.federation import fill_defaults, load_dataset, partition_of
-    from fedsol.report.partition_figure import draw_partition, partition_summary
+    from fedsol.federation.federation import fill_defaults, load_dataset, partition_of
+    from fedsol.plots.partition import draw_partition, partition_summary
 
     experiment = read_experiment(name, changes)
     dataset = load_dataset(experiment.data)
@@ -190,7 +190,7 @@ def fetch_data(name: str, root: Path) -> None:
 
 def verify_data(name: str, root: Path) -> None:
     """`fedsol data verify`."""
-    from fedsol.data.datasets import SPECS
+    from fedsol.data.catalog import SPECS
     from fedsol.data.fetch import verify
 
     results = verify(_dataset_name(name), root)
@@ -248,8 +248,8 @@ def _cell(value: Any) -> str:
 
 
 def _dataset_name(name: str) -> str:
-    from fedsol.data.datasets import SPECS
-    from fedsol.validation import unknown_name
+    from fedsol.config.validation import unknown_name
+    from fedsol.data.catalog import SPECS
 
     if name not in SPECS:
         raise unknown_name("dataset", name, SPECS)

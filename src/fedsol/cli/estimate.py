@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsol.commands import console, read_experiment, say
+from fedsol.cli.commands import console, read_experiment, say
 from fedsol.engines import available_cores
-from fedsol.estimate.calibration import STEPS
-from fedsol.estimate.plan import Plan, Request, make_plans
-from fedsol.estimate.prediction import Deployment, Estimate, Network, estimate
-from fedsol.estimate.units import parse_bandwidth, parse_duration, show_bytes, show_seconds
-from fedsol.variants import Variant, parse_variants
+from fedsol.studies.estimate.calibration import STEPS
+from fedsol.studies.estimate.plan import Plan, Request, make_plans
+from fedsol.studies.estimate.prediction import Deployment, Estimate, Network, estimate
+from fedsol.studies.estimate.units import parse_bandwidth, parse_duration, show_bytes, show_seconds
+from fedsol.studies.variants import Variant, parse_variants
 
 Columns = dict[str, Callable[[Estimate], str]]
 

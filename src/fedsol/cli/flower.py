@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedsol.commands import console, read_experiment
+from fedsol.cli.commands import console, read_experiment
 from fedsol.engines import require_flower
 from fedsol.errors import InputError, RunError
-from fedsol.federation import build_federation
+from fedsol.federation.federation import build_federation
 
 STARTED = re.compile(r"started run (\d+)")
 COMPLETED = "finished:completed"

@@ -13,19 +13,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedsol.algorithms import make_algorithm
-from fedsol.commands import console, say, show_warnings
+from fedsol.cli.commands import console, say, show_warnings
+from fedsol.config.experiment import KEYS_WITHOUT_EFFECT, parse_override
+from fedsol.config.validation import suggestion, unknown_name
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.experiment import KEYS_WITHOUT_EFFECT, parse_override
-from fedsol.files import write_atomically
-from fedsol.personalization.client import PersonalResult
+from fedsol.federation.personal import PersonalResult
+from fedsol.federation.personal_settings import METHODS, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
 from fedsol.personalization.loop import Watch, check_no_run, no_model, personalize
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.settings import METHODS, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.statistics import accuracies_after, epochs_of
-from fedsol.report.personal_figure import Accuracies, draw_distribution, draw_sizes
-from fedsol.runs import RunDirectory
-from fedsol.validation import suggestion, unknown_name
+from fedsol.plots.personal import Accuracies, draw_distribution, draw_sizes
+from fedsol.runs.directory import RunDirectory
 
 MOST_ROWS = 12
 """Rows of a picture; with more, only the last number of epochs of each method is drawn."""

@@ -6,13 +6,13 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from fedsol.cells import Outcome, check_jobs
-from fedsol.commands import console, read_experiment, say, show_warnings, spread_text
+from fedsol.cli.commands import console, read_experiment, say, show_warnings, spread_text
 from fedsol.errors import RunError
-from fedsol.grids import Choice, parse_grid
-from fedsol.progress import percent
-from fedsol.sweep import Sweep, sweep
-from fedsol.variants import parse_seeds
+from fedsol.studies.grids import Choice, parse_grid
+from fedsol.studies.run_many import Outcome, check_jobs
+from fedsol.studies.sweep import Sweep, sweep
+from fedsol.studies.variants import parse_seeds
+from fedsol.training.progress import percent
 
 
 def sweep_settings(
@@ -26,7 +26,7 @@ def sweep_settings(
     trials: int | None,
 ) -> None:
     """Everything is checked before the first run."""
-    from fedsol.report.sweep_figure import draw_sweep
+    from fedsol.plots.sweep import draw_sweep
 
     show_warnings()
     check_jobs(jobs)
@@ -39,7 +39,7 @@ def sweep_settings(
         if trials is None:
             found = sweep(axes, base, seed_list, out, resume, jobs, tell)
         else:
-            from fedsol.search import search
+            from fedsol.studies.search import search
 
             found = search(axes, base, seed_list, out, trials, resume, jobs, tell)
     except KeyboardInterrupt:
@@ -55,7 +55,7 @@ def sweep_settings(
         say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
         console.print(sweep_table(found))
         if trials is not None:
-            from fedsol.search import best_point
+            from fedsol.studies.search import best_point
 
             say(f"Best: {best_point(found).result.variant.label}")
         say(f"Picture: {out / 'sweep.png'}   Table: {out / 'sweep.csv'}   Runs: {out}")

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsol.config.experiment import Experiment
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment
 from fedsol.trackers import check_tracker, make_tracker
-from fedsol.training import Callback
+from fedsol.training.loop import Callback
 
 
 @dataclass(frozen=True)

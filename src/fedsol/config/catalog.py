@@ -7,8 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from fedsol.config.validation import suggestion
 from fedsol.errors import InputError
-from fedsol.validation import suggestion
 
 Rows = list[dict[str, Any]]
 
@@ -58,7 +58,7 @@ def describe_bounds(metadata: Iterable[Any]) -> str:
 
 def datasets() -> Rows:
     """Every dataset with its sizes and the paper's federation."""
-    from fedsol.data.datasets import SPECS
+    from fedsol.data.catalog import SPECS
 
     return [
         {
@@ -127,7 +127,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
 
 def find_experiment(name: str) -> dict[str, Any]:
     """The tables of an experiment: a file's path, or the name of one that comes with fedsol."""
-    from fedsol.experiment import read_toml
+    from fedsol.config.experiment import read_toml
 
     if name.endswith(".toml") or Path(name).is_file():
         return read_toml(Path(name))

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedsol import fields
+from fedsol.config import fields
+from fedsol.config.tables import EngineSettings, FaultSettings, PrivacySettings, PrivateSettings
+from fedsol.config.validation import Table, input_error
 from fedsol.errors import InputError
-from fedsol.settings import EngineSettings, FaultSettings, PrivacySettings, PrivateSettings
-from fedsol.validation import Table, input_error
 
 PRIVATE = "private"
 """The name of data that only the nodes of a deployment have."""
@@ -214,7 +214,7 @@ class Experiment(Table):
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
         from fedsol.algorithms import find_algorithm, make_algorithm
-        from fedsol.client import check_optimizer
+        from fedsol.federation.local_training import check_optimizer
 
         check_optimizer(self.client)
         if self.client.trains == "body":

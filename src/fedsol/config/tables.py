@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedsol.validation import Table
+from fedsol.config.validation import Table
 
 
 class PrivateSettings(Table):

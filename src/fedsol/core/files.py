@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from fedsol.core.messages import State
 from fedsol.errors import RunError
-from fedsol.messages import State
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

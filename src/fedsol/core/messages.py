@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedsol.weights import Weights, prefixed, without_prefix
+from fedsol.core.weights import Weights, prefixed, without_prefix
 
 State = dict[str, Tensor]
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedsol.messages import State
+from fedsol.core.messages import State
 
 KEPT = "kept-since-round"
 

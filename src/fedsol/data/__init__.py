@@ -1,9 +1,9 @@
 """Data: datasets by name or of one's own, and the batches made of them."""
 
-from fedsol.data.augment import normalise
+from fedsol.data.augmentation import normalise
 from fedsol.data.batches import Batch, evaluation_batches
-from fedsol.data.custom import load_custom
-from fedsol.data.datasets import SPECS, DatasetSpec, find_spec, load
+from fedsol.data.catalog import SPECS, DatasetSpec, find_spec, load
+from fedsol.data.own import load_custom
 from fedsol.data.types import Augmentation, Dataset, Split
 
 __all__ = [

@@ -7,7 +7,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from fedsol.data.augment import augment, normalise
+from fedsol.data.augmentation import augment, normalise
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 

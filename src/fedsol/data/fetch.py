@@ -7,7 +7,7 @@ publishers' addresses.
 
 from pathlib import Path
 
-from fedsol.data.datasets import find_spec
+from fedsol.data.catalog import find_spec
 from fedsol.data.files import FileResult, inspect, prepare
 
 __all__ = ["FileResult", "fetch", "verify"]

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.files import write_atomically
 
 Indices: TypeAlias = NDArray[np.int64]
 Partition: TypeAlias = list[Indices]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsol.core.imports import import_object
 from fedsol.data.arrays import Array
 from fedsol.data.building import Presentation, build_dataset, check_dataset
 from fedsol.data.folders import CACHE_FOLDER, ImageFile, Layout, decode, list_images
@@ -12,7 +13,6 @@ from fedsol.data.readers import read_npz
 from fedsol.data.samples import Samples, held_out, samples_from_arrays
 from fedsol.data.types import Augmentation, Dataset
 from fedsol.errors import InputError
-from fedsol.imports import import_object
 
 FIELD = "data source"
 LAYOUTS = ("class", "client/class")

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsol.config.experiment import DataSettings
+from fedsol.config.tables import PrivateSettings
 from fedsol.data.arrays import Array
 from fedsol.data.building import check_private, inputs_of
 from fedsol.data.folders import CACHE_FOLDER, decode, list_images
@@ -13,8 +15,6 @@ from fedsol.data.readers import read_npz
 from fedsol.data.samples import Samples, pair
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
-from fedsol.experiment import DataSettings
-from fedsol.settings import PrivateSettings
 
 
 def private_dataset(settings: DataSettings) -> Dataset:

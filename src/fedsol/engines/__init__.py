@@ -3,12 +3,12 @@
 import os
 from importlib.util import find_spec
 
+from fedsol.config.experiment import PRIVATE
 from fedsol.engines.base import Engine
 from fedsol.engines.local import LocalEngine
 from fedsol.errors import InputError
-from fedsol.experiment import PRIVATE
-from fedsol.federation import Federation
-from fedsol.sampling import sample_size
+from fedsol.federation.federation import Federation
+from fedsol.federation.sampling import sample_size
 
 
 def make_engine(federation: Federation, jobs: int | None = None) -> Engine:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from fedsol.core.messages import Job, Missing, ServerState, State, Update
+from fedsol.core.weights import Weights
 from fedsol.errors import InputError
-from fedsol.evaluation import Tally
-from fedsol.messages import Job, Missing, ServerState, State, Update
-from fedsol.weights import Weights
+from fedsol.federation.evaluation import Tally
 
 if TYPE_CHECKING:
-    from fedsol.personalization.client import PersonalResult
-    from fedsol.personalization.settings import PersonalSettings
+    from fedsol.federation.personal import PersonalResult
+    from fedsol.federation.personal_settings import PersonalSettings
 
 Aggregation = Callable[[ServerState, Sequence[Update]], ServerState]
 

@@ -4,8 +4,8 @@ import json
 from multiprocessing.connection import Connection
 from typing import Any
 
-from fedsol.files import tensors_from_bytes, tensors_to_bytes
-from fedsol.messages import State
+from fedsol.core.files import tensors_from_bytes, tensors_to_bytes
+from fedsol.core.messages import State
 
 Message = dict[str, Any]
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from fedsol.core.messages import Job, State, Update
+from fedsol.core.weights import Weights
 from fedsol.engines.base import Engine
-from fedsol.evaluation import Tally
-from fedsol.federation import Federation
-from fedsol.messages import Job, State, Update
-from fedsol.personalization.client import PersonalResult, personalize_client
-from fedsol.personalization.settings import PersonalSettings
-from fedsol.weights import Weights
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal import PersonalResult, personalize_client
+from fedsol.federation.personal_settings import PersonalSettings
 
 
 class LocalEngine(Engine):

@@ -11,15 +11,15 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
+from fedsol.config.experiment import Experiment
+from fedsol.core.messages import Job, State, pack_update
+from fedsol.core.weights import Weights, without_prefix
 from fedsol.data.types import Dataset
 from fedsol.engines.channel import Channel, Message
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment
-from fedsol.federation import Federation, assemble
-from fedsol.messages import Job, State, pack_update
-from fedsol.personalization.client import personalize_client
-from fedsol.personalization.settings import PersonalSettings
-from fedsol.weights import Weights, without_prefix
+from fedsol.federation.federation import Federation, assemble
+from fedsol.federation.personal import personalize_client
+from fedsol.federation.personal_settings import PersonalSettings
 
 
 def serve(

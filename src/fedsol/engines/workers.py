@@ -9,17 +9,17 @@ from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
+from fedsol.core.files import tensors_to_bytes
+from fedsol.core.messages import Job, State, Update, unpack_update
+from fedsol.core.weights import Weights, prefixed
 from fedsol.engines.base import Engine
 from fedsol.engines.channel import Channel, Message
 from fedsol.engines.worker_process import serve
 from fedsol.errors import InputError, RunError
-from fedsol.evaluation import Tally
-from fedsol.federation import Federation
-from fedsol.files import tensors_to_bytes
-from fedsol.messages import Job, State, Update, unpack_update
-from fedsol.personalization.client import PersonalResult
-from fedsol.personalization.settings import PersonalSettings
-from fedsol.weights import Weights, prefixed
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal import PersonalResult
+from fedsol.federation.personal_settings import PersonalSettings
 
 SMALLEST_PART = 1000
 """Examples below which a part of the test set is not worth a message of its own."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from fedsol.core.weights import Weights
 from fedsol.data.batches import Batch
 from fedsol.models.split import SplitModel
-from fedsol.weights import Weights
 
 
 @dataclass(frozen=True)

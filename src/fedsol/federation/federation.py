@@ -10,24 +10,24 @@ from torch import Tensor
 
 from fedsol.algorithms import find_algorithm, make_algorithm
 from fedsol.algorithms.base import Algorithm
-from fedsol.client import ClientData, LocalTraining, frozen_names, make_task, on_device, train_client
+from fedsol.algorithms.task import Task
+from fedsol.config.experiment import PRIVATE, DataSettings, Experiment
+from fedsol.core.messages import Job, State, Update
+from fedsol.core.randomness import generator_for, key_for, numpy_generator_for
+from fedsol.core.weights import Weights, pick
 from fedsol.data.batches import evaluation_batches
 from fedsol.data.building import check_augmentation
-from fedsol.data.custom import load_custom
-from fedsol.data.datasets import SPECS, load
+from fedsol.data.catalog import SPECS, load
+from fedsol.data.own import load_custom
 from fedsol.data.partition import make_partition
 from fedsol.data.private import load_private, private_dataset
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
-from fedsol.evaluation import Tally, evaluate
-from fedsol.experiment import PRIVATE, DataSettings, Experiment
-from fedsol.messages import Job, State, Update
+from fedsol.federation.evaluation import Tally, evaluate
+from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, on_device, train_client
+from fedsol.federation.sampling import hold_out
 from fedsol.models.build import ModelShape, build_split_model
 from fedsol.models.split import SplitModel
-from fedsol.randomness import generator_for, key_for, numpy_generator_for
-from fedsol.sampling import hold_out
-from fedsol.task import Task
-from fedsol.weights import Weights, pick
 
 OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
 

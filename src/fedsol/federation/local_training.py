@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.task import Task
+from fedsol.config.experiment import ClientSettings
+from fedsol.core.messages import Job, State, Update
+from fedsol.core.randomness import generator_for, key_for, seeded_torch
+from fedsol.core.weights import Weights, clone, pick
 from fedsol.data.batches import batches, in_groups
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
-from fedsol.experiment import ClientSettings
-from fedsol.messages import Job, State, Update
 from fedsol.models.split import SplitModel
-from fedsol.randomness import generator_for, key_for, seeded_torch
-from fedsol.task import Task
-from fedsol.weights import Weights, clone, pick
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedsol.core.randomness import generator_for
 from fedsol.data.types import Split
-from fedsol.federation import Federation
-from fedsol.personalization.settings import PersonalSettings
-from fedsol.randomness import generator_for
-from fedsol.sampling import hold_out
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal_settings import PersonalSettings
+from fedsol.federation.sampling import hold_out
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.client import ClientData, LocalTraining, on_device, train_client
+from fedsol.config.fields import Number, Share
+from fedsol.config.validation import input_error
+from fedsol.core.messages import Job
+from fedsol.core.randomness import generator_for
+from fedsol.core.weights import Weights, clone
 from fedsol.data.batches import evaluation_batches
 from fedsol.errors import InputError
-from fedsol.evaluation import evaluate
-from fedsol.federation import Federation
-from fedsol.fields import Number, Share
-from fedsol.messages import Job
-from fedsol.personalization.neighbours import Answers, Memory, choose_mixing
-from fedsol.personalization.own_sets import OwnSets, Samples, own_sets
-from fedsol.personalization.settings import PersonalSettings
-from fedsol.randomness import generator_for
-from fedsol.validation import input_error
-from fedsol.weights import Weights, clone
+from fedsol.federation.evaluation import evaluate
+from fedsol.federation.federation import Federation
+from fedsol.federation.local_training import ClientData, LocalTraining, on_device, train_client
+from fedsol.federation.neighbors import Answers, Memory, choose_mixing
+from fedsol.federation.own_sets import OwnSets, Samples, own_sets
+from fedsol.federation.personal_settings import PersonalSettings
 
 KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 

@@ -7,9 +7,9 @@ from pydantic import Field, ValidationError
 
 from fedsol.algorithms.knn_per import KNNPer
 from fedsol.algorithms.local_only import LocalOnly
+from fedsol.config.validation import Table, input_error
 from fedsol.errors import InputError
-from fedsol.federation import Federation
-from fedsol.validation import Table, input_error
+from fedsol.federation.federation import Federation
 
 Method = Literal["finetune", "knn-per", "local-only"]
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from fedsol.experiment import Experiment
-from fedsol.randomness import generator_for
+from fedsol.config.experiment import Experiment
+from fedsol.core.randomness import generator_for
 
 
 def sample_size(experiment: Experiment, clients: int) -> int:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from fedsol.config.validation import suggestion
 from fedsol.errors import InputError
 from fedsol.models.cnn import CNN
 from fedsol.models.resnet import ResNet18
 from fedsol.models.slvit import SLViT
 from fedsol.models.small import MLP, Small
 from fedsol.models.vgg import VGG11
-from fedsol.validation import suggestion
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from fedsol.config.validation import unknown_name
+from fedsol.core.imports import import_object
 from fedsol.errors import InputError
-from fedsol.imports import import_object
 from fedsol.models import MODELS, ModelShape, ModelSpec
 from fedsol.models.split import SplitModel, evaluating
-from fedsol.validation import unknown_name
 
 __all__ = ["MODELS", "ModelShape", "ModelSpec", "build_model", "build_split_model", "find_head"]
 

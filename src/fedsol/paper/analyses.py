@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, Draw, Drawn, Folders, Ours, Recipe, Watch
 from fedsol.paper.results import is_partial
 from fedsol.paper.setting import METHODS, experiment, fedsol
 from fedsol.paper.tables import CIFAR, LDA, facts_of
-from fedsol.training import Callback
+from fedsol.training.loop import Callback
 
 
 def analysis_recipes() -> list[Recipe]:
@@ -88,7 +88,7 @@ def _watching(name: str) -> Watch:
 
 def _analysed(name: str) -> Draw:
     def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-        from fedsol.analyze import Options, Runs, analyze, find_runs
+        from fedsol.analysis.analyze import Options, Runs, analyze, find_runs
 
         sources = find_runs([run.path for found in ours.values() for run in found.runs])
         note = "PARTIAL" if is_partial(cells, ours) else ""

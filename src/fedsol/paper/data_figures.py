@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsol.data.datasets import SPECS
+from fedsol.data.catalog import SPECS
 from fedsol.data.partition import Partition
 from fedsol.data.readers import medmnist_images, read_npz
-from fedsol.federation import load_dataset, partition_of
+from fedsol.federation.federation import load_dataset, partition_of
 from fedsol.paper.needs import check_data, missing_files
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, Drawn, Folders, Ours, Recipe
@@ -120,7 +120,7 @@ def _partitions(levels: Sequence[str], root: Path) -> tuple[NDArray[Any], dict[s
 
 
 def _measure_partitions(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
-    from fedsol.report.partition_figure import partition_summary
+    from fedsol.plots.partition import partition_summary
 
     check_data([CIFAR], root)
     labels, partitions = _partitions(list(dict.fromkeys(cell.key[1] for cell in cells)), root)
@@ -130,7 +130,7 @@ def _measure_partitions(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
 
 
 def _draw_partitions(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-    from fedsol.report.partition_figure import draw_partitions
+    from fedsol.plots.partition import draw_partitions
 
     labels, partitions = _partitions(list(dict.fromkeys(key[1] for key in ours)), folders.data)
     rows = [
@@ -187,7 +187,7 @@ def _measure_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
 
 
 def _draw_medical(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-    from fedsol.report.samples_figure import ImageSet, draw_samples
+    from fedsol.plots.samples import ImageSet, draw_samples
 
     sets = {
         name: ImageSet(*_read(DATASETS[name], folders.data)[1:], classes)

@@ -1,16 +1,16 @@
-"""How long a recipe's runs will take on this machine: `fedsol.estimate`, with every kind of run measured once."""
+"""How long a recipe's runs take on this machine: `studies.estimate`, with every kind of run measured once."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from fedsol.estimate.calibration import Calibration, Effort, batch_sizes, calibrate
-from fedsol.estimate.plan import Plan, Request, make_plans
-from fedsol.estimate.prediction import seconds_here
-from fedsol.estimate.units import show_seconds
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 from fedsol.paper.store import own_settings
-from fedsol.variants import Variant
+from fedsol.studies.estimate.calibration import Calibration, Effort, batch_sizes, calibrate
+from fedsol.studies.estimate.plan import Plan, Request, make_plans
+from fedsol.studies.estimate.prediction import seconds_here
+from fedsol.studies.estimate.units import show_seconds
+from fedsol.studies.variants import Variant
 
 EFFORT = Effort(seconds=0.5, fewest=2, most=5, enough=5.0)
 """Small, as a table has dozens of kinds of runs, and a step of a large model takes seconds."""

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsol.data.datasets import SPECS
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
+from fedsol.data.catalog import SPECS
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import LAST, Cell, Draw, Drawn, FinishedRun, Folders, Ours, Recipe
 from fedsol.paper.results import titled
@@ -69,7 +69,7 @@ def draw_factor_panels(name: str, title: str) -> Draw:
     """A panel for each factor, with a line for each method. FedAvg, which has no rho, is a level line there."""
 
     def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-        from fedsol.report.factor_figure import draw_factors
+        from fedsol.plots.factor import draw_factors
 
         panels: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
         for cell in cells:
@@ -123,7 +123,7 @@ def _as_far_as_fedavg(dataset: str, found: Mapping[str, Ours]) -> list[str]:
 
 def draw_runs(runs: Mapping[str, Sequence[FinishedRun]], path: Path, title: str) -> Path:
     """Learning curves by label, a run per seed; seeds are cut to the shortest."""
-    from fedsol.report.curves import Curve, draw_curves
+    from fedsol.plots.curves import Curve, draw_curves
 
     curves = []
     for label, seeds in runs.items():

@@ -101,6 +101,6 @@ def _toy(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
 
 
 def _draw_toy(_cells: Sequence[Cell], _ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-    from fedsol.report.toy_figure import draw_toy
+    from fedsol.plots.toy import draw_toy
 
     return Drawn(draw_toy(_paths(), folders.out / "toy"))

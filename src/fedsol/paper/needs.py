@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fedsol.data.datasets import SPECS
+from fedsol.data.catalog import SPECS
 from fedsol.data.download import addresses
 from fedsol.data.files import inspect
 from fedsol.errors import InputError

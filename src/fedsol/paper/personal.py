@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
 from fedsol.paper.results import differences
 from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
@@ -68,7 +68,7 @@ def as_much_work(cell: Cell, run: Experiment, place: Path | None) -> Experiment 
 
 def personal_accuracy(cell: Cell, runs: Sequence[FinishedRun], console: Console) -> Ours | None:
     """Personalises the final model of every run for every client; what is there already is not done again."""
-    from fedsol.personal_commands import clients_shown
+    from fedsol.cli.personalize import clients_shown
     from fedsol.personalization.loop import personalize
     from fedsol.personalization.statistics import accuracies_after
 

@@ -8,10 +8,10 @@ from typing import Literal
 
 from rich.console import Console
 
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 from fedsol.paper.numbers import Key, Number
-from fedsol.runs import Row
-from fedsol.training import Callback
+from fedsol.runs.directory import Row
+from fedsol.training.loop import Callback
 
 LAST = 10
 """Rounds whose mean says more than a single one, which jumps."""

@@ -1,5 +1,6 @@
 """Every recipe by its name."""
 
+from fedsol.config.validation import unknown_name
 from fedsol.paper.analyses import analysis_recipes
 from fedsol.paper.data_figures import data_recipes
 from fedsol.paper.figures import figure_recipes
@@ -7,7 +8,6 @@ from fedsol.paper.measured import measured_recipes
 from fedsol.paper.personal import personalized_recipe
 from fedsol.paper.recipe import Recipe
 from fedsol.paper.tables import table_recipes
-from fedsol.validation import unknown_name
 
 ORDER = (
     "gradient-projection",

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsol.algorithms import find_algorithm
+from fedsol.config.experiment import Experiment, parse_override
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError, RunError
-from fedsol.experiment import Experiment, parse_override
-from fedsol.files import write_atomically
 from fedsol.paper.needs import check_data
 from fedsol.paper.numbers import Key
 from fedsol.paper.printing import as_markdown, show
@@ -22,7 +22,7 @@ from fedsol.paper.results import as_rows, ours_of
 from fedsol.paper.selection import select
 from fedsol.paper.setting import SEEDS
 from fedsol.paper.store import Store, fingerprint, make_folder
-from fedsol.runs import RunDirectory, environment
+from fedsol.runs.directory import RunDirectory, environment
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class Reproduction:
 
     def train(self, todo: Sequence[Planned]) -> list[str]:
         """Trains run after run; one that fails (diverges, say) does not keep the others from being made."""
-        from fedsol.progress import progress
-        from fedsol.training import train
+        from fedsol.training.loop import train
+        from fedsol.training.progress import progress
 
         failures = []
         for number, run in enumerate(todo, 1):
@@ -255,8 +255,8 @@ class Reproduction:
 def _estimate(
     recipe: Recipe, plan: Sequence[Planned], todo: Sequence[Planned], runs: int, store: Store, console: Console
 ) -> None:
-    from fedsol.estimate.units import show_seconds
     from fedsol.paper.estimate import estimate
+    from fedsol.studies.estimate.units import show_seconds
 
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
 from fedsol.paper.setting import SEEDS

@@ -3,9 +3,9 @@
 import shlex
 from collections.abc import Sequence
 
+from fedsol.config.validation import suggestion
 from fedsol.errors import InputError
 from fedsol.paper.recipe import Cell
-from fedsol.validation import suggestion
 
 
 def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:

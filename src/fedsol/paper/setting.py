@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedsol.data.datasets import SPECS
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
+from fedsol.data.catalog import SPECS
 
 SEEDS = (0, 1, 2)
 

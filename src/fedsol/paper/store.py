@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.experiment import Experiment, differing_keys, keys_without_effect
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment, differing_keys, keys_without_effect
 from fedsol.paper import setting
 from fedsol.paper.recipe import FinishedRun
-from fedsol.runs import RunDirectory
+from fedsol.runs.directory import RunDirectory
 
 
 class Store:

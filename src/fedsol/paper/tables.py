@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.algorithms import ALGORITHMS
-from fedsol.data.datasets import SPECS
-from fedsol.experiment import Experiment
-from fedsol.listing import settings_of
+from fedsol.config.catalog import settings_of
+from fedsol.config.experiment import Experiment
+from fedsol.data.catalog import SPECS
 from fedsol.paper.numbers import Key, Number, read_table
 from fedsol.paper.recipe import Afterwards, Cell, Evaluate, Measure, Ours, Recipe
 from fedsol.paper.setting import DATASETS, METHODS, MODELS, experiment, fedsol

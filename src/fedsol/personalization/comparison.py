@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.errors import InputError
-from fedsol.personalization.client import PersonalResult
+from fedsol.federation.personal import PersonalResult
+from fedsol.federation.personal_settings import PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.settings import PersonalSettings
 from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
 
 SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedsol.core.interrupts import Interrupts
+from fedsol.core.randomness import one_torch_thread
+from fedsol.core.weights import Weights
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
-from fedsol.federation import Federation, build_federation
-from fedsol.interrupts import Interrupts
-from fedsol.personalization.client import PersonalResult
+from fedsol.federation.federation import Federation, build_federation
+from fedsol.federation.personal import PersonalResult
+from fedsol.federation.personal_settings import PersonalSettings, resolve_settings
 from fedsol.personalization.results import PersonalDirectory, describe
-from fedsol.personalization.settings import PersonalSettings, resolve_settings
 from fedsol.personalization.statistics import summary_of
-from fedsol.randomness import one_torch_thread
-from fedsol.runs import Run, RunDirectory
-from fedsol.weights import Weights
+from fedsol.runs.directory import Run, RunDirectory
 
 log = logging.getLogger(__name__)
 

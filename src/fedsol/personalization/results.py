@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from fedsol.core.files import disk_errors_named, sha256, tensors_to_bytes, write_atomically
+from fedsol.core.weights import Weights
 from fedsol.data.manifest import partition_hash
 from fedsol.errors import InputError
-from fedsol.federation import Federation
-from fedsol.files import disk_errors_named, sha256, tensors_to_bytes, write_atomically
-from fedsol.personalization.client import PersonalResult
-from fedsol.personalization.settings import PersonalSettings
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal import PersonalResult
+from fedsol.federation.personal_settings import PersonalSettings
 from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
-from fedsol.runs import RunDirectory, data_hash, environment
-from fedsol.weights import Weights
+from fedsol.runs.directory import RunDirectory, data_hash, environment
 
 DESCRIPTION, ROWS = "personal.json", "clients.jsonl"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedsol.personalization.client import PersonalResult
+from fedsol.federation.personal import PersonalResult
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fedsol.analysis.cost import Costs
-from fedsol.report.panels import bar_panel
-from fedsol.report.style import INK, fedsol_style, new_figure, save_pictures
+from fedsol.plots.panels import bar_panel
+from fedsol.plots.style import INK, fedsol_style, new_figure, save_pictures
 
 
 def draw_costs(costs: Costs, stem: Path, title: str) -> list[Path]:

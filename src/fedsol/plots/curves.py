@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fedsol.errors import InputError
-from fedsol.report.style import (
+from fedsol.plots.style import (
     fedsol_style,
     legend_below,
     legend_outside,

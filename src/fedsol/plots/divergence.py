@@ -8,9 +8,9 @@ from typing import Literal
 from fedsol.analysis.divergence import Divergence
 from fedsol.analysis.series import Series
 from fedsol.errors import InputError
-from fedsol.report.curves import Curve
-from fedsol.report.panels import bar_panel, curve_panel, short_layer
-from fedsol.report.style import fedsol_style, new_figure, save_pictures
+from fedsol.plots.curves import Curve
+from fedsol.plots.panels import bar_panel, curve_panel, short_layer
+from fedsol.plots.style import fedsol_style, new_figure, save_pictures
 
 Runs = Series[tuple[Divergence, ...]]
 Kind = Literal["global", "between"]

@@ -6,8 +6,8 @@ from pathlib import Path
 from matplotlib.lines import Line2D
 
 from fedsol.errors import InputError
-from fedsol.report.panels import Spread, number_panel
-from fedsol.report.style import fedsol_style, new_figure, save_pictures
+from fedsol.plots.panels import Spread, number_panel
+from fedsol.plots.style import fedsol_style, new_figure, save_pictures
 
 WIDTH = 3.1
 """Of a panel, in inches."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedsol.analysis.landscape import Landscape
 from fedsol.errors import InputError
-from fedsol.report.panels import SEQUENTIAL
-from fedsol.report.style import INK, fedsol_style, new_figure, save_pictures
+from fedsol.plots.panels import SEQUENTIAL
+from fedsol.plots.style import INK, fedsol_style, new_figure, save_pictures
 
 LEVELS = 14
 COLUMNS = 3

@@ -9,9 +9,9 @@ from fedsol.analysis.callbacks import RoundOrthogonality
 from fedsol.analysis.orthogonality import Orthogonality, mean_over_progress
 from fedsol.analysis.series import Series
 from fedsol.errors import InputError
-from fedsol.report.curves import Curve
-from fedsol.report.panels import curve_panel
-from fedsol.report.style import fedsol_style, new_figure, save_pictures
+from fedsol.plots.curves import Curve
+from fedsol.plots.panels import curve_panel
+from fedsol.plots.style import fedsol_style, new_figure, save_pictures
 
 POINTS = 20
 

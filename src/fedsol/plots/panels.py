@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-from fedsol.report.curves import Curve, draw_curve
-from fedsol.report.style import BLUE, INK, LINE_COLORS, light_grid, line_look, text_color_on
+from fedsol.plots.curves import Curve, draw_curve
+from fedsol.plots.style import BLUE, INK, LINE_COLORS, light_grid, line_look, text_color_on
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
 SEQUENTIAL = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", BLUE, "#06283D"])

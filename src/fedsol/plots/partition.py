@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedsol.data.manifest import Indices, Partition, label_counts
 from fedsol.errors import InputError
-from fedsol.report.style import (
+from fedsol.plots.style import (
     BLUE,
     GREY,
     class_color,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from fedsol.errors import InputError
-from fedsol.report.style import (
+from fedsol.plots.style import (
     GREY,
     INK,
     LINE_COLORS,

@@ -12,9 +12,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from fedsol.analysis.preservation import Forgetting, Preservation
 from fedsol.analysis.series import Series
 from fedsol.errors import InputError
-from fedsol.report.curves import Curve
-from fedsol.report.panels import bar_panel, curve_panel, heat_panel
-from fedsol.report.style import fedsol_style, light_grid, line_look, new_figure, save_pictures
+from fedsol.plots.curves import Curve
+from fedsol.plots.panels import bar_panel, curve_panel, heat_panel
+from fedsol.plots.style import fedsol_style, light_grid, line_look, new_figure, save_pictures
 
 Runs = Series[tuple[Preservation, ...]]
 

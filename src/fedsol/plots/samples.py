@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsol.errors import InputError
-from fedsol.report.style import fedsol_style, new_figure, save_pictures
+from fedsol.plots.style import fedsol_style, new_figure, save_pictures
 
 GAP = 2
 """White pixels between images."""

@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 from fedsol.analysis.series import Series
 from fedsol.analysis.strength import LayerStrengths
 from fedsol.errors import InputError
-from fedsol.report.panels import bar_panel, log_axis, short_layer
-from fedsol.report.style import fedsol_style, new_figure, save_pictures
+from fedsol.plots.panels import bar_panel, log_axis, short_layer
+from fedsol.plots.style import fedsol_style, new_figure, save_pictures
 
 PANELS = (
     ("mean", "mean Lambda", "mean of Lambda (log scale)"),

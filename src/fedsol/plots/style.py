@@ -18,8 +18,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.files import write_atomically
 
 DPI = 150
 

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.ticker import PercentFormatter
 
 from fedsol.errors import InputError
-from fedsol.report.panels import Spread, bar_panel, heat_panel, log_axis, number_panel, write_cells
-from fedsol.report.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_pictures
+from fedsol.plots.panels import Spread, bar_panel, heat_panel, log_axis, number_panel, write_cells
+from fedsol.plots.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_pictures
 
 Row = Mapping[str, Any]
 """A row of a sweep's table: `settings`, `label`, and `final_accuracy` with mean and std (None if all runs failed)."""

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsol.analysis.toy import Toy
-from fedsol.report.panels import SEQUENTIAL
-from fedsol.report.style import GREY, INK, fedsol_style, legend_outside, line_look, new_figure, save_pictures
+from fedsol.plots.panels import SEQUENTIAL
+from fedsol.plots.style import GREY, INK, fedsol_style, legend_outside, line_look, new_figure, save_pictures
 
 
 def draw_toy(toy: Toy, stem: Path) -> list[Path]:

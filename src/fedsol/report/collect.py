@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.experiment import KEYS_WITHOUT_EFFECT, flatten, read_toml
 from fedsol.errors import InputError
-from fedsol.experiment import KEYS_WITHOUT_EFFECT, flatten, read_toml
 from fedsol.report.client_accuracies import ClientAccuracies, after_local_training, personal_models
 from fedsol.report.columns import NOT_ANALYSED, to_columns
-from fedsol.runs import Row, RunDirectory
+from fedsol.runs.directory import Row, RunDirectory
 
 
 @dataclass(frozen=True)

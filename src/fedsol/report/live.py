@@ -12,11 +12,11 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from fedsol.errors import FedsolError, InputError
-from fedsol.federation import Federation
+from fedsol.federation.federation import Federation
 from fedsol.report.collect import read_runs
 from fedsol.report.page import render, report_data
-from fedsol.runs import Row, Run
-from fedsol.training import Callback, RoundResult
+from fedsol.runs.directory import Row, Run
+from fedsol.training.loop import Callback, RoundResult
 
 log = logging.getLogger(__name__)
 

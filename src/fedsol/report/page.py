@@ -12,12 +12,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.experiment import flatten
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.experiment import flatten
-from fedsol.files import write_atomically
 from fedsol.report.collect import FoundRun, find_runs, read_runs
 from fedsol.report.columns import to_columns
-from fedsol.report.groups import as_text, differences, group_runs, label_groups
+from fedsol.runs.groups import as_text, differences, group_runs, label_groups
 
 SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "clients.js", "main.js")
 

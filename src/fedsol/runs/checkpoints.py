@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsol.client_states import ClientStates, Key, SavedState
+from fedsol.runs.client_states import ClientStates, Key, SavedState
 from fedsol.errors import RunError
-from fedsol.files import (
+from fedsol.core.files import (
     check_file,
     disk_errors_named,
     flush_folder,
@@ -20,8 +20,8 @@ from fedsol.files import (
     tensors_to_bytes,
     write_atomically,
 )
-from fedsol.messages import ServerState, Update, pack_update, unpack_update
-from fedsol.weights import prefixed, without_prefix
+from fedsol.core.messages import ServerState, Update, pack_update, unpack_update
+from fedsol.core.weights import prefixed, without_prefix
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsol.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
-from fedsol.messages import State
-from fedsol.weights import size_in_bytes
+from fedsol.core.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
+from fedsol.core.messages import State
+from fedsol.core.weights import size_in_bytes
 
 MEMORY_BUDGET = 256 * 2**20
 """Bytes of client states kept in memory; the rest is on disk."""

@@ -19,14 +19,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fedsol.checkpoints import Checkpoints
+from fedsol.runs.checkpoints import Checkpoints
 from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError, RunError
-from fedsol.experiment import PRIVATE, Experiment, differing_keys
-from fedsol.federation import Federation
-from fedsol.files import disk_errors_named, sha256, write_atomically
-from fedsol.weights import Weights
+from fedsol.config.experiment import PRIVATE, Experiment, differing_keys
+from fedsol.federation.federation import Federation
+from fedsol.core.files import disk_errors_named, sha256, write_atomically
+from fedsol.core.weights import Weights
 
 if TYPE_CHECKING:
     import pandas
@@ -84,14 +84,14 @@ class Run:
 
     def plot(self, path: str | Path) -> Path:
         """Writes the learning curve as a picture (PNG or PDF, by the file's suffix)."""
-        from fedsol.report.curves import accuracy_curves, draw_curves
+        from fedsol.plots.curves import accuracy_curves, draw_curves
 
         curves, shown = accuracy_curves([(self.experiment.algorithm["name"], [self.rows])])
         return draw_curves(curves, path, title=self.experiment.data.name, ylabel=shown)
 
     def _repr_html_(self) -> str:
         """A table and the learning curve, which Jupyter shows for a run."""
-        from fedsol.report.notebook import run_html
+        from fedsol.plots.notebook import run_html
 
         return run_html(self)
 

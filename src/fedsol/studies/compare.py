@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsol.cells import Cell, Outcome, Watch, default_jobs, run_cells
-from fedsol.files import write_atomically
-from fedsol.runs import Run
-from fedsol.variants import Variant
+from fedsol.core.files import write_atomically
+from fedsol.runs.directory import Run
+from fedsol.studies.run_many import Cell, Outcome, Watch, default_jobs, run_cells
+from fedsol.studies.variants import Variant
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, A
 
 def draw(results: Sequence[Result], path: Path, title: str) -> None:
     """Writes the learning curves, with a band of one standard deviation over the seeds."""
-    from fedsol.report.curves import accuracy_curves, draw_curves
+    from fedsol.plots.curves import accuracy_curves, draw_curves
 
     curves, shown = accuracy_curves(
         [(result.variant.label, [run.rows for run in result.runs]) for result in results if result.runs]

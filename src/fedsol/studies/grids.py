@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedsol.config.experiment import Experiment, parse_override
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment, parse_override
-from fedsol.variants import Variant
+from fedsol.studies.variants import Variant
 
 _RANGE = re.compile(r"^(log:)?([^.\s]*(?:\.\d+)?(?:e[+-]?\d+)?)\.\.(.+)$")
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
+from fedsol.config.experiment import Experiment
 from fedsol.engines import available_cores
 from fedsol.engines.worker_process import live_no_longer_than
 from fedsol.errors import InputError, RunError
-from fedsol.experiment import Experiment
-from fedsol.runs import Run, RunDirectory
-from fedsol.training import Callback, train
+from fedsol.runs.directory import Run, RunDirectory
+from fedsol.training.loop import Callback, train
 
 Watch = Callable[[str], Sequence[Callback]]
 

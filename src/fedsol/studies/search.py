@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsol.cells import Outcome
-from fedsol.compare import Result, run_variants
+from fedsol.config.experiment import Experiment
+from fedsol.core.randomness import key_for
 from fedsol.errors import InputError, RunError
-from fedsol.experiment import Experiment
-from fedsol.grids import Axis, Choice, Range, variant_at
-from fedsol.randomness import key_for
-from fedsol.sweep import Point, Sweep, write_tables
+from fedsol.studies.compare import Result, run_variants
+from fedsol.studies.grids import Axis, Choice, Range, variant_at
+from fedsol.studies.run_many import Outcome
+from fedsol.studies.sweep import Point, Sweep, write_tables
 
 if TYPE_CHECKING:
     import optuna

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsol.cells import Outcome
-from fedsol.compare import Result, as_rows, run_variants
+from fedsol.config.experiment import Experiment
+from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment
-from fedsol.files import write_atomically
-from fedsol.grids import Axis, grid_variants
+from fedsol.studies.compare import Result, as_rows, run_variants
+from fedsol.studies.grids import Axis, grid_variants
+from fedsol.studies.run_many import Outcome
 
 
 @dataclass(frozen=True)

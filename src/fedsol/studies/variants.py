@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsol.algorithms import ALGORITHMS
+from fedsol.config.experiment import Experiment, parse_override
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment, parse_override
 
 SERVER_OPTIMIZERS: dict[str, dict[str, Any]] = {
     "fedavgm": {"algorithm.name": "fedavg", "server.optimizer": "momentum"},

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedsol.config.validation import unknown_name
 from fedsol.errors import InputError
-from fedsol.validation import unknown_name
 
 if TYPE_CHECKING:
     from fedsol.trackers.base import Tracker

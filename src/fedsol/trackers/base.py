@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fedsol.config.experiment import Experiment
+from fedsol.core.files import write_atomically
 from fedsol.errors import RunError
-from fedsol.experiment import Experiment
-from fedsol.federation import Federation
-from fedsol.files import write_atomically
-from fedsol.runs import Row, Run
+from fedsol.federation.federation import Federation
+from fedsol.runs.directory import Row, Run
 from fedsol.trackers import check_tracker
-from fedsol.training import Callback, RoundResult
+from fedsol.training.loop import Callback, RoundResult
 
 log = logging.getLogger(__name__)
 

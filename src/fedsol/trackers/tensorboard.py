@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 from fedsol.trackers.base import Tracker
 
 FOLDER = "tensorboard"

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fedsol.experiment import Experiment
+from fedsol.config.experiment import Experiment
 from fedsol.trackers.base import Tracker
 
 

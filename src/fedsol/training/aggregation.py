@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.experiment import ServerSettings
-from fedsol.messages import ServerState, Update
-from fedsol.server_optimizer import apply_server_optimizer
-from fedsol.weights import Weights, add, norm, pick, subtract
+from fedsol.config.experiment import ServerSettings
+from fedsol.core.messages import ServerState, Update
+from fedsol.core.weights import Weights, add, norm, pick, subtract
+from fedsol.training.server_optimizer import apply_server_optimizer
 
 
 def aggregate(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedsol.messages import ServerState, State, Update
-from fedsol.weights import norm, pick, subtract
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.weights import norm, pick, subtract
 
 ABSURD = 1e6
 """An update that moves this many times further than the global weights are long is a mistake, not a step."""

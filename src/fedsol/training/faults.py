@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedsol.messages import Update
-from fedsol.randomness import generator_for
-from fedsol.settings import FaultSettings
-from fedsol.weights import Weights
+from fedsol.config.tables import FaultSettings
+from fedsol.core.messages import Update
+from fedsol.core.randomness import generator_for
+from fedsol.core.weights import Weights
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import torch
 
-from fedsol.aggregation import aggregate
-from fedsol.checks import not_finite
-from fedsol.client_states import ClientStates
+from fedsol.config.experiment import Experiment
+from fedsol.core.interrupts import Interrupts
+from fedsol.core.messages import Job, Missing, ServerState, Update
+from fedsol.core.randomness import one_torch_thread
+from fedsol.core.weights import pick, size_in_bytes
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
-from fedsol.evaluation import Tally, spread_over_clients
-from fedsol.experiment import Experiment
-from fedsol.faults import plan
-from fedsol.federation import Federation, build_federation
-from fedsol.inbox import Inbox, expected_answers, late_by_client
-from fedsol.interrupts import Interrupts
-from fedsol.messages import Job, Missing, ServerState, Update
-from fedsol.randomness import one_torch_thread
-from fedsol.runs import Row, Run, RunDirectory, rows_hash
-from fedsol.sampling import sample_clients, sample_testers
-from fedsol.weights import pick, size_in_bytes
+from fedsol.federation.evaluation import Tally, spread_over_clients
+from fedsol.federation.federation import Federation, build_federation
+from fedsol.federation.sampling import sample_clients, sample_testers
+from fedsol.runs.client_states import ClientStates
+from fedsol.runs.directory import Row, Run, RunDirectory, rows_hash
+from fedsol.training.aggregation import aggregate
+from fedsol.training.checks import not_finite
+from fedsol.training.faults import plan
+from fedsol.training.updates import Inbox, expected_answers, late_by_client
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedsol.federation import Federation
-from fedsol.messages import Update
-from fedsol.runs import Row, Run
-from fedsol.training import Callback, RoundResult
+from fedsol.core.messages import Update
+from fedsol.federation.federation import Federation
+from fedsol.runs.directory import Row, Run
+from fedsol.training.loop import Callback, RoundResult
 
 
 def percent(accuracy: float | None) -> str:

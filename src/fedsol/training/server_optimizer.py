@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from fedsol.experiment import ServerSettings
-from fedsol.messages import ServerState, State
-from fedsol.weights import prefixed, without_prefix
+from fedsol.config.experiment import ServerSettings
+from fedsol.core.messages import ServerState, State
+from fedsol.core.weights import prefixed, without_prefix
 
 FIRST, SECOND = "first-moment", "second-moment"
 

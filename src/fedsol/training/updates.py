@@ -4,16 +4,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fedsol.aggregation import clipped
-from fedsol.checks import reason_to_reject
-from fedsol.client_states import ClientStates
-from fedsol.experiment import Experiment
-from fedsol.faults import Fault, corrupt
-from fedsol.federation import Federation
-from fedsol.messages import Missing, ServerState, State, Update
-from fedsol.randomness import generator_for
-from fedsol.receipts import receipt
-from fedsol.weights import add, pick, size_in_bytes
+from fedsol.config.experiment import Experiment
+from fedsol.core.messages import Missing, ServerState, State, Update
+from fedsol.core.randomness import generator_for
+from fedsol.core.receipts import receipt
+from fedsol.core.weights import add, pick, size_in_bytes
+from fedsol.federation.federation import Federation
+from fedsol.runs.client_states import ClientStates
+from fedsol.training.aggregation import clipped
+from fedsol.training.checks import reason_to_reject
+from fedsol.training.faults import Fault, corrupt
 
 log = logging.getLogger(__name__)
 

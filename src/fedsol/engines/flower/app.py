@@ -5,9 +5,9 @@ from pathlib import Path
 
 import tomli_w
 
+from fedsol.config.experiment import Experiment
+from fedsol.core.files import disk_errors_named, write_atomically
 from fedsol.errors import InputError
-from fedsol.experiment import Experiment
-from fedsol.files import disk_errors_named, write_atomically
 
 PACKAGE = "fedsol_app"
 

@@ -13,17 +13,17 @@ from flwr.clientapp.mod import fixedclipping_mod
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 
+from fedsol.config.experiment import PRIVATE, Experiment, parse_toml
+from fedsol.core.messages import Job, Update
+from fedsol.core.randomness import one_torch_thread
+from fedsol.core.receipts import receipt, round_of
 from fedsol.engines.flower import records
 from fedsol.engines.flower.states import NodeStates
 from fedsol.errors import FedsolError, InputError
-from fedsol.experiment import PRIVATE, Experiment, parse_toml
-from fedsol.federation import Federation, build_federation, node_federation
-from fedsol.messages import Job, Update
-from fedsol.personalization.client import personalize_client
-from fedsol.personalization.settings import check_settings
-from fedsol.randomness import one_torch_thread
-from fedsol.receipts import receipt, round_of
-from fedsol.runs import RUN_ID
+from fedsol.federation.federation import Federation, build_federation, node_federation
+from fedsol.federation.personal import personalize_client
+from fedsol.federation.personal_settings import check_settings
+from fedsol.runs.directory import RUN_ID
 
 log = logging.getLogger(__name__)
 

@@ -10,19 +10,19 @@ from typing import Any
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from fedsol.core.messages import Job, Missing, ServerState, State, Update
+from fedsol.core.weights import Weights
 from fedsol.engines.base import Aggregation, Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
 from fedsol.engines.flower.strategy import Rounds
 from fedsol.errors import InputError, RunError
-from fedsol.evaluation import Tally
-from fedsol.federation import Federation
-from fedsol.messages import Job, Missing, ServerState, State, Update
-from fedsol.personalization.client import PersonalResult
-from fedsol.personalization.settings import PersonalSettings
-from fedsol.runs import RunDirectory
-from fedsol.sampling import sample_size
-from fedsol.weights import Weights
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal import PersonalResult
+from fedsol.federation.personal_settings import PersonalSettings
+from fedsol.federation.sampling import sample_size
+from fedsol.runs.directory import RunDirectory
 
 log = logging.getLogger(__name__)
 

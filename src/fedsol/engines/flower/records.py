@@ -11,12 +11,12 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
+from fedsol.core.messages import Job, State, Update
+from fedsol.core.receipts import receipt, round_of
 from fedsol.errors import InputError
-from fedsol.evaluation import Tally
-from fedsol.messages import Job, State, Update
-from fedsol.personalization.client import PersonalResult
-from fedsol.personalization.settings import PersonalSettings
-from fedsol.receipts import receipt, round_of
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.personal import PersonalResult
+from fedsol.federation.personal_settings import PersonalSettings
 
 WEIGHTS = "arrays"
 CONFIG = "config"

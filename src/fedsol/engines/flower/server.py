@@ -9,16 +9,16 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
+from fedsol.config.experiment import Experiment, apply_overrides, parse_override, read_toml
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import FedsolError, InputError
-from fedsol.experiment import Experiment, apply_overrides, parse_override, read_toml
-from fedsol.federation import Federation
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal_settings import PersonalSettings, check_held_out, check_settings
 from fedsol.personalization.loop import personalize
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.settings import PersonalSettings, check_held_out, check_settings
-from fedsol.progress import PlainProgress
-from fedsol.runs import RunDirectory
-from fedsol.training import train
+from fedsol.runs.directory import RunDirectory
+from fedsol.training.loop import train
+from fedsol.training.progress import PlainProgress
 
 
 class FailedError(Exception):

@@ -11,11 +11,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
+from fedsol.config.tables import EngineSettings
 from fedsol.engines.flower.client import make_client_app
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
-from fedsol.federation import Federation
-from fedsol.settings import EngineSettings
+from fedsol.federation.federation import Federation
 
 PAUSE = 0.05
 """Seconds between two looks for replies."""

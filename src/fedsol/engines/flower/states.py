@@ -3,9 +3,9 @@
 import contextlib
 from pathlib import Path
 
+from fedsol.core.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
+from fedsol.core.messages import State
 from fedsol.errors import RunError
-from fedsol.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
-from fedsol.messages import State
 
 
 class NodeStates:

@@ -14,12 +14,12 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from fedsol.aggregation import clipped
+from fedsol.config.tables import PrivacySettings
+from fedsol.core.messages import Job, ServerState, Update
+from fedsol.core.weights import Weights
 from fedsol.engines.base import Aggregation
 from fedsol.engines.flower import records
-from fedsol.messages import Job, ServerState, Update
-from fedsol.settings import PrivacySettings
-from fedsol.weights import Weights
+from fedsol.training.aggregation import clipped
 
 
 class RoundStrategy(Strategy):

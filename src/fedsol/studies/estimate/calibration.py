@@ -14,16 +14,16 @@ from typing import TypeVar
 
 import torch
 
-from fedsol.aggregation import aggregate
-from fedsol.checks import reason_to_reject
+from fedsol.core.messages import Job, ServerState, State, Update
+from fedsol.core.randomness import one_torch_thread
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
-from fedsol.estimate.plan import Plan, calibration_split
-from fedsol.estimate.traffic import initial_server
-from fedsol.federation import Federation, assemble
-from fedsol.inbox import expected_answers
-from fedsol.messages import Job, ServerState, State, Update
-from fedsol.randomness import one_torch_thread
+from fedsol.federation.federation import Federation, assemble
+from fedsol.studies.estimate.plan import Plan, calibration_split
+from fedsol.studies.estimate.traffic import initial_server
+from fedsol.training.aggregation import aggregate
+from fedsol.training.checks import reason_to_reject
+from fedsol.training.updates import expected_answers
 
 T = TypeVar("T")
 

@@ -10,15 +10,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from fedsol.checkpoints import KEPT
-from fedsol.client_states import MEMORY_BUDGET
-from fedsol.estimate.plan import Plan
-from fedsol.estimate.traffic import ClientBytes, initial_server
-from fedsol.federation import Federation
-from fedsol.messages import Job
-from fedsol.randomness import one_torch_thread
-from fedsol.server_optimizer import apply_server_optimizer
-from fedsol.weights import pick, size_in_bytes
+from fedsol.core.messages import Job
+from fedsol.core.randomness import one_torch_thread
+from fedsol.core.weights import pick, size_in_bytes
+from fedsol.federation.federation import Federation
+from fedsol.runs.checkpoints import KEPT
+from fedsol.runs.client_states import MEMORY_BUDGET
+from fedsol.studies.estimate.plan import Plan
+from fedsol.studies.estimate.traffic import ClientBytes, initial_server
+from fedsol.training.server_optimizer import apply_server_optimizer
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,18 @@ import torch
 from numpy.typing import NDArray
 
 from fedsol.algorithms import find_algorithm
-from fedsol.data.datasets import SPECS, stored_shape
+from fedsol.config.experiment import DataSettings, Experiment
+from fedsol.core.randomness import generator_for, numpy_generator_for
+from fedsol.data.catalog import SPECS, stored_shape
 from fedsol.data.files import inspect
 from fedsol.data.partition import make_partition
 from fedsol.data.specs import DatasetSpec
 from fedsol.data.types import Dataset, Split
 from fedsol.engines import available_cores
 from fedsol.errors import InputError
-from fedsol.experiment import DataSettings, Experiment
-from fedsol.federation import fill_defaults, load_dataset, partition_of, presented
-from fedsol.randomness import generator_for, numpy_generator_for
-from fedsol.sampling import sample_size
-from fedsol.variants import Variant
+from fedsol.federation.federation import fill_defaults, load_dataset, partition_of, presented
+from fedsol.federation.sampling import sample_size
+from fedsol.studies.variants import Variant
 
 STAND_IN = 1000
 """Images that stand in for a split whose files are not there; no measurement needs more."""

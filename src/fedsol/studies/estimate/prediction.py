@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsol.errors import InputError
-from fedsol.estimate.calibration import Calibration, Costs, Effort, bench_for, calibrate
-from fedsol.estimate.footprint import Footprint, footprint, memory_of_this_process
-from fedsol.estimate.plan import Plan
-from fedsol.estimate.traffic import ClientBytes, bytes_per_client
-from fedsol.sampling import sample_clients
+from fedsol.federation.sampling import sample_clients
+from fedsol.studies.estimate.calibration import Calibration, Costs, Effort, bench_for, calibrate
+from fedsol.studies.estimate.footprint import Footprint, footprint, memory_of_this_process
+from fedsol.studies.estimate.plan import Plan
+from fedsol.studies.estimate.traffic import ClientBytes, bytes_per_client
 
 MONTH = 30 * 86400.0
 DRAWS = 1_000_000

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.federation import Federation
-from fedsol.inbox import expected_answers
-from fedsol.messages import ServerState
-from fedsol.weights import pick, size_in_bytes
+from fedsol.core.messages import ServerState
+from fedsol.core.weights import pick, size_in_bytes
+from fedsol.federation.federation import Federation
+from fedsol.training.updates import expected_answers
 
 
 class ClientBytes(NamedTuple):

@@ -1,0 +1,1 @@
+"""The experiment file: tables, their checks, and names."""

@@ -1,0 +1,1 @@
+"""Values and files: what every other room stands on."""

@@ -1,0 +1,1 @@
+"""One federation and one client's work, as pure functions."""

@@ -1,0 +1,1 @@
+"""Pictures: the only home of matplotlib."""

@@ -1,0 +1,1 @@
+"""Many runs: compare, sweep, search, estimate."""

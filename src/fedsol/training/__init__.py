@@ -1,0 +1,1 @@
+"""The round loop and what it is made of."""
