@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fedsol
 from fedsol import Experiment, InputError
 from fedsol.cli.app import app
-from fedsol.engines.flower import server
+from fedsol.deployment import server
 from fedsol.federation.federation import build_federation
 from fedsol.studies.estimate.traffic import bytes_per_client
 

@@ -14,8 +14,9 @@ from test_contract import experiment
 from test_grid import deployed
 
 import fedsol
+from fedsol.deployment import server
 from fedsol.engines.flower import client as node
-from fedsol.engines.flower import records, server
+from fedsol.engines.flower import records
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.personal_settings import PersonalSettings

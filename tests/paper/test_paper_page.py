@@ -8,12 +8,13 @@ import pytest
 
 import fedsol
 from fedsol.errors import InputError
-from fedsol.paper import collect, page
 from fedsol.paper.recipe import FinishedRun
 from fedsol.paper.registry import recipes
 from fedsol.paper.setting import METHODS, experiment
 from fedsol.paper.setting import fedsol as fedsol_table
 from fedsol.paper.store import read_run
+from tools import collect_results as collect
+from tools import results_page as page
 from tools.results_runs import Index, Kept, read_kept
 
 REPOSITORY = Path(__file__).resolve().parents[2]

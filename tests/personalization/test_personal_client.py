@@ -15,13 +15,13 @@ from fedsol import InputError
 from fedsol.core.files import same_tensors
 from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches, evaluation_batches
+from fedsol.federation import personal
 from fedsol.federation.federation import build_federation
 from fedsol.federation.neighbors import Memory
 from fedsol.federation.own_sets import matched_indices, own_sets
 from fedsol.federation.personal import PersonalResult, fine_tuned, personalize_client
 from fedsol.federation.personal_settings import PersonalSettings, parse_epochs, resolve_settings
 from fedsol.models.build import ModelShape, build_model
-from fedsol.personalization import client as personal
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 

@@ -14,6 +14,7 @@ from fedsol.analysis.series import Series
 from fedsol.analysis.strength import LayerStrength, LayerStrengths
 from fedsol.analysis.toy import ToySettings, toy
 from fedsol.errors import InputError
+from fedsol.plots import samples as samples_figure
 from fedsol.plots.cost import draw_costs
 from fedsol.plots.divergence import draw_divergence
 from fedsol.plots.factor import draw_factors
@@ -26,7 +27,6 @@ from fedsol.plots.strength import draw_strength
 from fedsol.plots.style import line_look, new_figure
 from fedsol.plots.sweep import draw_sweep
 from fedsol.plots.toy import draw_toy
-from fedsol.report import samples_figure
 
 
 def orthogonality(label):

@@ -22,7 +22,7 @@ LOOKS = 30
 def write_app_for(name: str | None, changes: Sequence[str], folder: Path, out: Path, app_name: str) -> None:
     """`fedsol flower app`. The experiment is made concrete first: what fails here would fail on the server."""
     require_flower()
-    from fedsol.engines.flower.app import write_app
+    from fedsol.deployment.app import write_app
     from fedsol.engines.flower.grid import check_privacy
 
     experiment = read_experiment(name, ["engine.kind=flower", *changes])

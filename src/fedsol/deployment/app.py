@@ -15,7 +15,7 @@ SERVER = '''"""The server of this federation."""
 
 from pathlib import Path
 
-from fedsol.engines.flower.server import make_server_app
+from fedsol.deployment.server import make_server_app
 
 app = make_server_app(Path(__file__).with_name("experiment.toml"))
 '''

@@ -1,0 +1,1 @@
+"""Flower deployments: the app that is written, and its server."""
