@@ -70,7 +70,7 @@ gallery: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.reference docs/experiment.md
-	$(BIN)/python results/personalization/table.py
+	$(BIN)/python tools/personal_table.py
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.results_page results docs/results.md

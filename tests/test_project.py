@@ -80,7 +80,8 @@ def test_algorithms_and_loops_import_torch_and_numpy_only():
 
 
 @pytest.mark.parametrize(
-    ("package", "home"), [("flwr", "engines/flower"), ("ray", "engines/flower"), ("matplotlib", "report")]
+    ("package", "home"),
+    [("flwr", ("engines/flower", "deployment")), ("ray", ("engines/flower",)), ("matplotlib", ("plots", "report"))],
 )
 def test_optional_and_heavy_packages_have_one_home(package, home):
     for path in SOURCES:

@@ -21,10 +21,13 @@ def test_the_public_names():
         "Run",
         "RunError",
         "Split",
+        "fields",
+        "gradients",
         "personalize",
         "perturbation",
         "register",
         "train",
+        "weights",
     ]
     assert all(getattr(fedsol, name) is not None for name in fedsol.__all__)
     assert fedsol._HOMES.keys() == set(fedsol.__all__)

@@ -1,6 +1,6 @@
-"""Writes the tables of docs/personalization.md from the results beside this file.
+"""Writes the tables of docs/personalization.md from results/personalization.
 
-`python results/personalization/table.py`; with `--check` nothing is written, and the exit code says whether the page is
+`python tools/personal_table.py`; with `--check` nothing is written, and the exit code says whether the page is
 current. A cell whose results are not here says so.
 """
 
@@ -15,8 +15,9 @@ from typing import Any
 from fedsol.personalization.comparison import Entry, read_entries
 from fedsol.personalization.statistics import accuracies_after, epochs_of, losers, spread
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "personalization.md"
+REPOSITORY = Path(__file__).resolve().parents[1]
+HERE = REPOSITORY / "results" / "personalization"
+PAGE = REPOSITORY / "docs" / "personalization.md"
 MISSING = "not run"
 
 IN_PAPER = {

@@ -4,10 +4,12 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsol.algorithms import register
+    from fedsol.algorithms import gradients, register
     from fedsol.algorithms.base import Algorithm
     from fedsol.algorithms.gradients import perturbation
+    from fedsol.config import fields
     from fedsol.config.experiment import Experiment
+    from fedsol.core import weights
     from fedsol.data.types import Augmentation, Dataset, Split
     from fedsol.errors import FedsolError, InputError, RunError
     from fedsol.personalization.loop import personalize
@@ -29,9 +31,12 @@ _HOMES = {
     "RunError": "fedsol.errors",
     "Split": "fedsol.data.types",
     "personalize": "fedsol.personalization.loop",
+    "fields": "fedsol.config.fields",
+    "gradients": "fedsol.algorithms.gradients",
     "perturbation": "fedsol.algorithms.gradients",
     "register": "fedsol.algorithms",
     "train": "fedsol.training.loop",
+    "weights": "fedsol.core.weights",
 }
 
 __all__ = [
@@ -46,10 +51,13 @@ __all__ = [
     "Run",
     "RunError",
     "Split",
+    "fields",
+    "gradients",
     "personalize",
     "perturbation",
     "register",
     "train",
+    "weights",
 ]
 
 
@@ -57,4 +65,5 @@ def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used, so that `fedsol --help` need not wait for torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'fedsol' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    return home if home.__name__.endswith(f".{name}") else getattr(home, name)

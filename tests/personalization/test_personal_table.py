@@ -8,6 +8,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_of_personal_models_is_current():
-    script = REPOSITORY / "results" / "personalization" / "table.py"
+    script = REPOSITORY / "tools" / "personal_table.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, f"run python {script} {done.stderr}"

@@ -76,7 +76,7 @@ def compare_algorithms(
     jobs: int = 1,
 ) -> None:
     """`fedsol compare`."""
-    from fedsol import compare as comparison
+    from fedsol.studies import compare as comparison
     from fedsol.studies.run_many import check_jobs
     from fedsol.studies.variants import parse_seeds, parse_variants
 
