@@ -1,0 +1,1 @@
+"""Runs, in memory and on disk."""
