@@ -11,7 +11,7 @@ help:
 	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
 	@echo "make test    the tests"
 	@echo "make test-flower  every method in Flower's simulation, and every deployment (half an hour)"
-	@echo "make lint    ruff and mypy --strict"
+	@echo "make lint    ruff, import-linter and mypy --strict"
 	@echo "make check   lint and test, as CI runs them"
 	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
 	@echo "make bench   speed, measured as ratios"
@@ -42,7 +42,7 @@ demo: $(VENV)/.installed
 	@echo "  $(BIN)/fedsol list experiments                  # the paper's, ready to run"
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-flower: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q tests/flower -m "long or not long"
@@ -50,6 +50,7 @@ test-flower: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 check: lint test

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsol.runs.client_states import ClientStates, Key, SavedState
-from fedsol.errors import RunError
 from fedsol.core.files import (
     check_file,
     disk_errors_named,
@@ -22,6 +20,8 @@ from fedsol.core.files import (
 )
 from fedsol.core.messages import ServerState, Update, pack_update, unpack_update
 from fedsol.core.weights import prefixed, without_prefix
+from fedsol.errors import RunError
+from fedsol.runs.client_states import ClientStates, Key, SavedState
 
 log = logging.getLogger(__name__)
 

@@ -19,14 +19,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fedsol.runs.checkpoints import Checkpoints
+from fedsol.config.experiment import PRIVATE, Experiment, differing_keys
+from fedsol.core.files import disk_errors_named, sha256, write_atomically
+from fedsol.core.weights import Weights
 from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError, RunError
-from fedsol.config.experiment import PRIVATE, Experiment, differing_keys
 from fedsol.federation.federation import Federation
-from fedsol.core.files import disk_errors_named, sha256, write_atomically
-from fedsol.core.weights import Weights
+from fedsol.runs.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     import pandas
