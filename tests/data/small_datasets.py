@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedsol.data.specs import DatasetSpec, Member, RemoteFile
+from fedsol.data.types import DatasetSpec, Member, RemoteFile
 
 CINIC_CLASSES = [f"class{number}" for number in range(10)]
 

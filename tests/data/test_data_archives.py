@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_datasets import write_tar
 
-from fedsol.data.archives import extract
+from fedsol.data.files import extract
 from fedsol.errors import InputError
 
 
@@ -37,7 +37,7 @@ def write_members(path: Path, *members: tarfile.TarInfo) -> None:
         (entry("data/link", tarfile.LNKTYPE, "../../evil"), "neither a plain file nor a folder"),
         (entry("data/device", tarfile.CHRTYPE), "neither a plain file nor a folder"),
         (entry("data/pipe", tarfile.FIFOTYPE), "neither a plain file nor a folder"),
-        (entry("data/good.bin"), "File exists"),
+        (entry("data/good.bin"), "occurs twice"),
     ],
 )
 def test_malicious_archives_are_refused_as_a_whole(member, message, tmp_path) -> None:

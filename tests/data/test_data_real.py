@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from fedsol.data.arrays import channel_statistics
-from fedsol.data.catalog import SPECS, load
-from fedsol.data.fetch import verify
+from fedsol.data.catalog import SPECS, load, verify
 from fedsol.data.own import load_custom
 from fedsol.errors import InputError
 

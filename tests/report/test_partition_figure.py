@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedsol.data.manifest import label_counts
 from fedsol.data.partition import Partition, dirichlet, iid, sharding
+from fedsol.data.summary import partition_summary
 from fedsol.errors import InputError
-from fedsol.plots.partition import draw_partition, draw_partitions, label_counts, partition_summary
+from fedsol.plots.partition import draw_partition, draw_partitions
 
 LABELS = np.repeat(np.arange(10), 100)
 
@@ -82,7 +84,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         draw_partition(LABELS, drawn(3), tmp_path / "p.png", 10, class_names=["one"])
     with pytest.raises(InputError, match="no clients"):
         draw_partition(LABELS, [], tmp_path / "p.png", 10)
-    with pytest.raises(InputError, match="empty"):
+    with pytest.raises(InputError, match="partition: must have clients"):
         partition_summary(LABELS, [np.array([0]), np.array([], dtype=np.int64)], 10)
     assert not list(tmp_path.iterdir())
 

@@ -350,7 +350,8 @@ def _curves(runs: Runs, options: Options) -> Found:
 
 def _partition(runs: Runs, options: Options) -> Found:
     from fedsol.data.manifest import label_counts
-    from fedsol.plots.partition import draw_partition, partition_summary
+    from fedsol.data.summary import partition_summary
+    from fedsol.plots.partition import draw_partition
 
     federation = runs.sources[0].saved.federation
     labels, classes = federation.dataset.train.labels.numpy(), federation.dataset.classes

@@ -120,8 +120,9 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
 def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     """`fedsol partition`."""
     from fedsol.data.manifest import label_counts, save_manifest
+    from fedsol.data.summary import partition_summary
     from fedsol.federation.federation import fill_defaults, load_dataset, partition_of
-    from fedsol.plots.partition import draw_partition, partition_summary
+    from fedsol.plots.partition import draw_partition
 
     experiment = read_experiment(name, changes)
     dataset = load_dataset(experiment.data)
@@ -182,7 +183,7 @@ def partition_table(labels: Any, clients: Sequence[Any], classes: int, title: st
 
 def fetch_data(name: str, root: Path) -> None:
     """`fedsol data fetch`."""
-    from fedsol.data.fetch import fetch
+    from fedsol.data.catalog import fetch
 
     results = fetch(_dataset_name(name), root)
     say(f"{name} is complete in {root / name}." if results else f"{name} comes with fedsol and needs no files.")
@@ -190,8 +191,7 @@ def fetch_data(name: str, root: Path) -> None:
 
 def verify_data(name: str, root: Path) -> None:
     """`fedsol data verify`."""
-    from fedsol.data.catalog import SPECS
-    from fedsol.data.fetch import verify
+    from fedsol.data.catalog import SPECS, verify
 
     results = verify(_dataset_name(name), root)
     for result in results:

@@ -2,9 +2,9 @@
 
 from fedsol.data.augmentation import normalise
 from fedsol.data.batches import Batch, evaluation_batches
-from fedsol.data.catalog import SPECS, DatasetSpec, find_spec, load
+from fedsol.data.catalog import SPECS, find_spec, load
 from fedsol.data.own import load_custom
-from fedsol.data.types import Augmentation, Dataset, Split
+from fedsol.data.types import Augmentation, Dataset, DatasetSpec, Split
 
 __all__ = [
     "SPECS",

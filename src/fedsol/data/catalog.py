@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedsol.data.files import prepare
+from fedsol.data.files import DatasetFiles, FileResult
 from fedsol.data.folders import CACHE_FOLDER, read_cinic10, read_imagenet100
 from fedsol.data.readers import (
     read_cifar10,
@@ -22,11 +22,8 @@ from fedsol.data.sources import (
     SVHN_FILES,
     TISSUEMNIST_FILES,
 )
-from fedsol.data.specs import DatasetSpec, Member, ReadOptions, RemoteFile
-from fedsol.data.types import Augmentation, Dataset, Split
+from fedsol.data.types import Augmentation, Dataset, DatasetSpec, ReadOptions, Split
 from fedsol.errors import InputError
-
-__all__ = ["SPECS", "DatasetSpec", "Member", "RemoteFile", "find_spec", "load", "stored_shape"]
 
 CROP_AND_FLIP = Augmentation(pad=4, flip=True)
 CROP_FLIP_AND_CUTOUT = Augmentation(pad=4, flip=True, cutout=16)
@@ -226,10 +223,22 @@ def load(
     spec = find_spec(name)
     folder = Path(root) / name
     options = ReadOptions(_image_size(spec, image_size), folder / CACHE_FOLDER if cache is None else Path(cache))
-    prepare(spec, Path(root), download)
+    DatasetFiles.remembered(spec, Path(root)).prepare(download)
     train, test = spec.reader(folder, spec, options)
     _check_splits(spec, folder, train, test, stored_shape(spec, image_size))
     return Dataset(name, train, test, spec.classes, spec.mean, spec.std, spec.augmentation, spec.channels)
+
+
+def fetch(name: str, root: Path | str) -> list[FileResult]:
+    """Download what is missing of a dataset, verify and extract it; return what is there, file by file."""
+    files = DatasetFiles.remembered(find_spec(name), Path(root))
+    files.prepare(may_download=True)
+    return files.results()
+
+
+def verify(name: str, root: Path | str) -> list[FileResult]:
+    """Hash every file of a dataset anew and return what is there; an empty list if it has no files."""
+    return DatasetFiles(find_spec(name), Path(root)).results()
 
 
 def stored_shape(spec: DatasetSpec, image_size: int | None = None) -> tuple[int, int, int]:

@@ -1,14 +1,35 @@
-"""The files of a dataset: are they there, are they right, and how to get them."""
+"""The files of a dataset: downloaded, verified and extracted, complete or not at all.
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+Files lie in `root/<dataset>/` under their publishers' names. Files put there by hand are as good as downloaded
+ones: both are verified before use. Hashing gigabytes at every start would be slow, so `.verified.json` in that folder
+remembers each file's checksum with its size and modification time; a file that changed in either is hashed again.
 
-from fedsol.data.archives import extract
-from fedsol.data.checksums import verified_checksum
-from fedsol.data.download import addresses, download
-from fedsol.data.specs import DatasetSpec, Member, RemoteFile
+The environment variable `FEDSOL_MIRROR` names a base address (http or https) to use instead of the publishers', for
+machines behind a firewall: a file is then looked for at `<FEDSOL_MIRROR>/<dataset>/<file name>`.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from fedsol.core.files import write_atomically
+from fedsol.data.types import DatasetSpec, RemoteFile
 from fedsol.errors import InputError
+
+MARKER = ".verified.json"
+MIRROR_VARIABLE = "FEDSOL_MIRROR"
+CHUNK = 1 << 18
+TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -20,97 +41,230 @@ class FileResult:
     detail: str
 
 
-def prepare(spec: DatasetSpec, root: Path, may_download: bool) -> None:
-    """Make sure that every file of the dataset is there, verified and extracted, or say what is not."""
-    folder = root / spec.name
-    for remote in spec.files:
-        path = folder / remote.name
-        if path.is_file():
-            _require(_checked_file(path, folder, remote.checksum), f"delete it and fetch {spec.name} again")
-        elif not (remote.extracts_to and (folder / remote.extracts_to).exists()):
-            _obtain(remote, spec, folder, may_download)
-        if remote.extracts_to:
-            _extracted(remote, folder)
-    for result in _folder_results(spec.folders, folder):
-        _require(result, spec.by_hand)
+@dataclass(frozen=True)
+class DatasetFiles:
+    """The files of one dataset below `root`; a file that is not `verified` yet is hashed."""
 
+    spec: DatasetSpec
+    root: Path
+    verified: dict[str, Any] = field(default_factory=dict)
 
-def inspect(spec: DatasetSpec, root: Path, trust_marker: bool = False) -> list[FileResult]:
-    """What is there of the dataset, file by file. Without `trust_marker` every file is hashed anew."""
-    folder = root / spec.name
-    results: list[FileResult] = []
-    for remote in spec.files:
-        path = folder / remote.name
-        target = folder / remote.extracts_to
-        if path.is_file() or not remote.extracts_to or not target.exists():
-            results.append(_checked_file(path, folder, remote.checksum, trust_marker))
-        if remote.extracts_to and target.exists():
-            results += _extracted_results(remote, folder, trust_marker)
-    return results + _folder_results(spec.folders, folder)
+    @classmethod
+    def remembered(cls, spec: DatasetSpec, root: Path) -> "DatasetFiles":
+        """Return the files with the checksums of earlier verifications."""
+        return cls(spec, root, _read_marker(root / spec.name))
 
+    @property
+    def folder(self) -> Path:
+        return self.root / self.spec.name
 
-def _obtain(remote: RemoteFile, spec: DatasetSpec, folder: Path, may_download: bool) -> None:
-    path = folder / remote.name
-    if not may_download:
-        url = addresses(remote, spec.name)[0]
-        raise InputError(
-            f"{spec.name}: {path} is missing. Fetch it with 'fedsol data fetch {spec.name} --root {folder.parent}', "
-            f"or download {url} and put it there"
+    def results(self) -> list[FileResult]:
+        """Return what is there of the dataset, file by file."""
+        results: list[FileResult] = []
+        for remote in self.spec.files:
+            path, target = self.folder / remote.name, self.folder / remote.extracts_to
+            if path.is_file() or not remote.extracts_to or not target.exists():
+                results.append(self._checked(path, remote.checksum))
+            if remote.extracts_to and target.exists():
+                results += self._extracted(remote)
+        return [*results, *_folder_results(self.spec.folders, self.folder)]
+
+    def prepare(self, may_download: bool) -> None:
+        """Make sure that every file is there, verified and extracted, or raise `InputError`."""
+        for remote in self.spec.files:
+            path, target = self.folder / remote.name, self.folder / remote.extracts_to
+            if not path.is_file() and not (remote.extracts_to and target.exists()):
+                if not may_download:
+                    raise self._missing(remote)
+                download(remote, self.spec.name, path)
+            if path.is_file():
+                _require(self._checked(path, remote.checksum), f"delete it and fetch {self.spec.name} again")
+            if remote.extracts_to:
+                if not target.exists():
+                    extract(path, target, remote.unused)
+                for result in self._extracted(remote):
+                    _require(result, f"remove the folder {target} so that {remote.name} can be extracted again")
+        for result in _folder_results(self.spec.folders, self.folder):
+            _require(result, self.spec.by_hand)
+
+    def _missing(self, remote: RemoteFile) -> InputError:
+        name, url = self.spec.name, addresses(remote, self.spec.name)[0]
+        return InputError(
+            f"{name}: {self.folder / remote.name} is missing. Fetch it with 'fedsol data fetch {name} "
+            f"--root {self.root}', or download {url} and put it there"
         )
+
+    def _extracted(self, remote: RemoteFile) -> Iterator[FileResult]:
+        target = self.folder / remote.extracts_to
+        for member in remote.members:
+            yield self._checked(target / member.path, member.checksum, member.size)
+        yield from _folder_results(remote.folders, target)
+
+    def _checked(self, path: Path, expected: str | None, size: int | None = None) -> FileResult:
+        """Compare a file with its expected checksum and size, where they are known."""
+        if not path.is_file():
+            return FileResult(path, "missing", "there is no such file")
+        found_size = path.stat().st_size
+        if size not in (None, found_size):
+            return FileResult(path, "wrong", f"has {found_size} bytes instead of {size}")
+        if expected is None:
+            return FileResult(path, "ok", f"{found_size} bytes")
+        try:
+            found = self._checksum(path, expected.partition(":")[0])
+        except OSError as error:
+            return FileResult(path, "wrong", f"cannot be read: {error.strerror}")
+        if found != expected:
+            return FileResult(path, "wrong", f"has checksum {found} instead of {expected}")
+        return FileResult(path, "ok", expected)
+
+    def _checksum(self, path: Path, algorithm: str) -> str:
+        status, name = path.stat(), path.relative_to(self.folder).as_posix()
+        entry = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+        known = self.verified.get(name)
+        if isinstance(known, dict) and entry.items() <= known.items():
+            checksum = known.get("checksum")
+            if isinstance(checksum, str) and checksum.startswith(f"{algorithm}:"):
+                return checksum
+        checksum = checksum_of(path, algorithm)
+        self.verified[name] = {**entry, "checksum": checksum}
+        content = {**_read_marker(self.folder), **self.verified}
+        with suppress(OSError):  # Data on a read-only disk is verified all the same, only anew at each start.
+            write_atomically(self.folder / MARKER, json.dumps(content, indent=1, sort_keys=True))
+        return checksum
+
+
+def checksum_of(path: Path, algorithm: str) -> str:
+    """Return the file's checksum as `algorithm:hex`."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{digest.hexdigest()}"
+
+
+def addresses(remote: RemoteFile, dataset: str) -> tuple[str, ...]:
+    """Return where to get the file: the mirror alone if there is one, else the publisher's addresses."""
+    mirror = os.environ.get(MIRROR_VARIABLE, "").strip()
+    if not mirror:
+        return remote.urls
+    if not mirror.startswith(("http://", "https://")):
+        raise InputError(f"{MIRROR_VARIABLE}: must start with http:// or https:// (got {mirror!r})")
+    return (f"{mirror.rstrip('/')}/{dataset}/{remote.name}",)
+
+
+def download(remote: RemoteFile, dataset: str, path: Path) -> None:
+    """Download a file to `path`; nothing is ever there but a complete file with the right checksum."""
+    import pooch
+    from requests.exceptions import RequestException
+
+    pooch.get_logger().setLevel("WARNING")  # the progress bar says the rest
+    urls, failures = addresses(remote, dataset), []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be created: {error.strerror}") from error
-    download(remote, spec.name, path)
-    _require(_checked_file(path, folder, remote.checksum), f"delete it and fetch {spec.name} again")
+        raise InputError(f"{path.parent}: cannot be created: {error.strerror}") from error
+    for url in urls:
+        try:
+            stream = partial(_stream, path.name)
+            pooch.retrieve(url, known_hash=remote.checksum, fname=path.name, path=path.parent, downloader=stream)
+            return
+        except RequestException as error:
+            failures.append(f"{url}: {_innermost(error)}")
+        except ValueError:
+            failures.append(f"{url}: what arrived does not have the checksum {remote.checksum} and was deleted")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    raise InputError(
+        f"{dataset}: {remote.name} could not be downloaded ({'; '.join(failures)}). "
+        f"Check the connection and try again, or get {urls[0]} by other means and put it at {path}"
+    )
 
 
-def _extracted(remote: RemoteFile, folder: Path) -> None:
-    target = folder / remote.extracts_to
-    if not target.exists():
-        extract(folder / remote.name, target, remote.unused)
-    for result in _extracted_results(remote, folder, trust_marker=True):
-        _require(result, f"remove the folder {target} so that {remote.name} can be extracted again")
+def _stream(name: str, url: str, output: str, _pooch: object) -> None:
+    """Download to a file, with a progress bar on standard error if that is a terminal."""
+    import requests
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    # Without this header a server may recompress, and what arrives would not be the published bytes.
+    headers = {"Accept-Encoding": "identity"}
+    with (
+        requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as response,
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
+        Path(output).open("wb") as file,
+    ):
+        response.raise_for_status()
+        size = int(response.headers.get("Content-Length", 0))
+        task = progress.add_task(name, total=size or None)
+        for chunk in response.iter_content(CHUNK):
+            file.write(chunk)
+            progress.advance(task, len(chunk))
 
 
-def _extracted_results(remote: RemoteFile, folder: Path, trust_marker: bool) -> list[FileResult]:
-    target = folder / remote.extracts_to
-    members = [_checked_member(member, target, folder, trust_marker) for member in remote.members]
-    return members + _folder_results(remote.folders, target)
+def _innermost(error: BaseException) -> str:
+    """Return the innermost of nested network errors, which is the part a person can act on."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return str(error) or type(error).__name__
 
 
-def _checked_member(member: Member, target: Path, folder: Path, trust_marker: bool) -> FileResult:
-    path = target / member.path
-    if not path.is_file():
-        return FileResult(path, "missing", "there is no such file")
-    size = path.stat().st_size
-    if size != member.size:
-        return FileResult(path, "wrong", f"has {size} bytes instead of {member.size}")
-    if member.checksum is None:
-        return FileResult(path, "ok", f"{size} bytes")
-    return _checked_file(path, folder, member.checksum, trust_marker)
+def extract(archive: Path, target: Path, unused: Collection[str] = ()) -> None:
+    """Extract a tar archive into the folder `target`, complete or not at all.
 
+    A top-level folder named like `target` is taken for it, so no level is doubled. Entries of the target named in
+    `unused` are left out. An archive with anything but plain files and folders below its own root is refused.
+    """
 
-def _checked_file(path: Path, folder: Path, expected: str, trust_marker: bool = True) -> FileResult:
-    if not path.is_file():
-        return FileResult(path, "missing", "there is no such file")
-    algorithm = expected.partition(":")[0]
+    def selected(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+        parts = _safe_parts(member, archive)
+        parts = parts[1:] if parts[:1] == (target.name,) else parts
+        if not parts or parts[0] in unused:
+            return None
+        if member.isreg() and Path(folder, *parts).exists():
+            raise InputError(f"{archive}: refused, {member.name!r} occurs twice")
+        return tarfile.data_filter(member.replace(name="/".join(parts), deep=False), folder)
+
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        found = verified_checksum(path, folder, algorithm, trust_marker)
-    except OSError as error:
-        return FileResult(path, "wrong", f"cannot be read: {error.strerror}")
-    if found != expected:
-        return FileResult(path, "wrong", f"has checksum {found} instead of {expected}")
-    return FileResult(path, "ok", expected)
+        try:
+            with tarfile.open(archive, "r:*") as content:
+                content.extractall(temporary, filter=selected)
+        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{archive}: cannot be extracted: {error}") from error
+        temporary.chmod(0o755)  # mkdtemp closes its folders to others
+        try:
+            temporary.rename(target)
+        except OSError:
+            # If another process was faster, what it extracted is checked like any other file.
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _folder_results(names: tuple[str, ...], parent: Path) -> list[FileResult]:
-    return [
-        FileResult(parent / name, "ok", "folder")
-        if (parent / name).is_dir()
-        else FileResult(parent / name, "missing", "there is no such folder")
-        for name in names
-    ]
+def _safe_parts(member: tarfile.TarInfo, archive: Path) -> tuple[str, ...]:
+    """Return the parts of a member's path; it must be a plain file or folder below the archive's root."""
+    path = PurePosixPath(member.name)
+    if not (member.isreg() or member.isdir()):
+        raise InputError(f"{archive}: refused, {member.name!r} is neither a plain file nor a folder")
+    if path.is_absolute() or ".." in path.parts or "\\" in member.name or ":" in member.name:
+        raise InputError(f"{archive}: refused, {member.name!r} would be written outside of its folder")
+    return path.parts
+
+
+def _read_marker(folder: Path) -> dict[str, Any]:
+    """Return the remembered checksums; a marker that cannot be read only means that files are hashed again."""
+    try:
+        content = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _folder_results(names: tuple[str, ...], parent: Path) -> Iterator[FileResult]:
+    for name in names:
+        found = (parent / name).is_dir()
+        yield FileResult(parent / name, "ok" if found else "missing", "folder" if found else "there is no such folder")
 
 
 def _require(result: FileResult, remedy: str) -> None:

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsol.data.arrays import make_split
-from fedsol.data.progress import tracked
-from fedsol.data.specs import DatasetSpec, ReadOptions
-from fedsol.data.types import Split
+from fedsol.data.types import DatasetSpec, ReadOptions, Split
 from fedsol.errors import InputError
 
 CACHE_FOLDER = ".fedsol-cache"
@@ -144,6 +142,9 @@ def _cache_key(files: Sequence[ImageFile], folder: Path, image_size: int | None,
 
 
 def _write_cache(path: Path, files: Sequence[ImageFile], image_size: int | None, channels: int | None) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
     channels = channels or _channels_of(files)
     first = _decode_image(files[0].path, channels, image_size, expected=None)
     temporary = _temporary_beside(path)
@@ -155,7 +156,10 @@ def _write_cache(path: Path, files: Sequence[ImageFile], image_size: int | None,
 
         with ThreadPoolExecutor() as pool:  # Pillow lets other threads run while it decodes
             try:
-                for _ in tracked(pool.map(store, range(len(files))), len(files), f"Decoding {path.stem}"):
+                stored = pool.map(store, range(len(files)))
+                console = Console(stderr=True)
+                hidden = not console.is_terminal
+                for _ in track(stored, f"Decoding {path.stem}", total=len(files), console=console, disable=hidden):
                     pass
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsol.data.arrays import Array, make_split, stratified_test_indices
-from fedsol.data.specs import DatasetSpec, ReadOptions
-from fedsol.data.types import Split
+from fedsol.data.types import DatasetSpec, ReadOptions, Split
 from fedsol.errors import InputError
 
 DIGITS_TEST_SIZE = 360

@@ -1,6 +1,6 @@
 """Where the publishers offer their files, and the checksums that those have."""
 
-from fedsol.data.specs import Member, RemoteFile
+from fedsol.data.types import Member, RemoteFile
 
 
 def _mnist_files(base: str, md5s: tuple[str, str, str, str]) -> tuple[RemoteFile, ...]:

@@ -120,7 +120,7 @@ def _partitions(levels: Sequence[str], root: Path) -> tuple[NDArray[Any], dict[s
 
 
 def _measure_partitions(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
-    from fedsol.plots.partition import partition_summary
+    from fedsol.data.summary import partition_summary
 
     check_data([CIFAR], root)
     labels, partitions = _partitions(list(dict.fromkeys(cell.key[1] for cell in cells)), root)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fedsol.data.catalog import SPECS
-from fedsol.data.download import addresses
-from fedsol.data.files import inspect
+from fedsol.data.files import DatasetFiles, addresses
 from fedsol.errors import InputError
 from fedsol.paper.selection import option
 
@@ -17,7 +16,7 @@ def missing_files(dataset: str, root: Path) -> list[str]:
     spec = SPECS[dataset]
     urls = {remote.name: addresses(remote, dataset)[0] for remote in spec.files}
     lines = []
-    for result in inspect(spec, root, trust_marker=True):
+    for result in DatasetFiles.remembered(spec, root).results():
         if result.status != "ok":
             source = f" (from {urls[result.path.name]})" if result.path.name in urls else ""
             problem = "is missing" if result.status == "missing" else result.detail

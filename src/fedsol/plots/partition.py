@@ -1,7 +1,6 @@
-"""Which client holds how much of which class: as numbers and as a picture."""
+"""Figure: which client holds how much of which class."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,47 +30,6 @@ from fedsol.plots.style import (
 MOST_BARS = 30
 MOST_BAR_CLASSES = 24
 """More clients or classes than this are drawn as a heat map."""
-
-
-@dataclass(frozen=True)
-class PartitionSummary:
-    """A partition in numbers; means are over clients, each counted once."""
-
-    clients: int
-    samples: int
-    smallest: int
-    median_size: float
-    largest: int
-    fewest_classes: int
-    median_classes: float
-    most_classes: int
-    mean_entropy: float
-    """Entropy of a client's labels in bits: 0 for one class, log2(classes) for all classes alike."""
-    mean_distance: float
-    """Total variation distance of a client's labels from all labels: 0 for the same mixture, at most 1."""
-
-
-def partition_summary(labels: ArrayLike, partition: Partition, classes: int) -> PartitionSummary:
-    """Sizes, classes per client and how far the clients' labels are from the labels of all samples."""
-    counts = label_counts(labels, partition, classes)
-    sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
-    if len(sizes) == 0 or sizes.min() == 0:
-        raise InputError("the partition has no client or an empty one; allowed: clients with samples")
-    shares = counts / sizes[:, None]
-    overall = np.bincount(np.asarray(labels), minlength=classes) / len(np.asarray(labels))
-    logs = np.log2(np.where(shares > 0, shares, 1.0))
-    return PartitionSummary(
-        clients=len(sizes),
-        samples=int(sizes.sum()),
-        smallest=int(sizes.min()),
-        median_size=float(np.median(sizes)),
-        largest=int(sizes.max()),
-        fewest_classes=int(held.min()),
-        median_classes=float(np.median(held)),
-        most_classes=int(held.max()),
-        mean_entropy=float(np.abs((shares * logs).sum(axis=1)).mean()),
-        mean_distance=float(0.5 * np.abs(shares - overall).sum(axis=1).mean()),
-    )
 
 
 def draw_partition(

@@ -12,10 +12,9 @@ from fedsol.algorithms import find_algorithm
 from fedsol.config.experiment import DataSettings, Experiment
 from fedsol.core.randomness import generator_for, numpy_generator_for
 from fedsol.data.catalog import SPECS, stored_shape
-from fedsol.data.files import inspect
+from fedsol.data.files import DatasetFiles
 from fedsol.data.partition import make_partition
-from fedsol.data.specs import DatasetSpec
-from fedsol.data.types import Dataset, Split
+from fedsol.data.types import Dataset, DatasetSpec, Split
 from fedsol.engines import available_cores
 from fedsol.errors import InputError
 from fedsol.federation.federation import fill_defaults, load_dataset, partition_of, presented
@@ -148,7 +147,7 @@ def read_data(settings: DataSettings) -> Data:
     """The data if its files are there; else random images of a named dataset's shape. Nothing is downloaded."""
     spec = SPECS.get(settings.name)
     if spec is not None:
-        found = inspect(spec, Path(settings.root).expanduser(), trust_marker=True)
+        found = DatasetFiles.remembered(spec, Path(settings.root).expanduser()).results()
         if any(result.status == "missing" for result in found):
             dataset = presented(_stand_in(spec, settings), settings)
             return Data(dataset, spec.train_size, max(1, round(settings.part * spec.test_size)), is_real=False)
