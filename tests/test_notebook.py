@@ -6,8 +6,8 @@ import pandas
 import pytest
 
 import fedsol
-from fedsol.plots.notebook import curve_svg
-from fedsol.runs.directory import Run
+from fedsol.runs.notebook import curve_svg
+from fedsol.runs.run import Run
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 

@@ -6,14 +6,14 @@ import subprocess
 import pytest
 
 import fedsol
-from fedsol.runs import directory as runs
+from fedsol.runs import environment as runs
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A repository with the package at src/fedsol, as fedsol's own."""
     root = tmp_path / "checkout"
-    source = root / "src" / "fedsol" / "runs.py"
+    source = root / "src" / "fedsol" / "runs" / "environment.py"
     source.parent.mkdir(parents=True)
     source.write_text("# as committed\n")
     git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
@@ -28,14 +28,14 @@ def test_the_commit_and_whether_files_were_changed(checkout):
     assert runs.source_commit() == {"commit": head.strip(), "commit_modified": False}
     (checkout / "notes.txt").write_text("not a part of the package")
     assert runs.source_commit()["commit_modified"] is False
-    (checkout / "src" / "fedsol" / "runs.py").write_text("# changed\n")
+    (checkout / "src" / "fedsol" / "runs" / "environment.py").write_text("# changed\n")
     assert runs.source_commit()["commit_modified"] is True
 
 
 def test_nothing_is_said_outside_a_checkout_or_without_git(checkout, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert runs.source_commit() == {}
-    monkeypatch.setattr(runs, "__file__", str(tmp_path / "site-packages" / "fedsol" / "runs.py"))
+    monkeypatch.setattr(runs, "__file__", str(tmp_path / "lib/site-packages/fedsol/runs/environment.py"))
     assert runs.source_commit() == {}
 
 

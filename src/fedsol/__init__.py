@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedsol.data.types import Augmentation, Dataset, Split
     from fedsol.errors import FedsolError, InputError, RunError
     from fedsol.personalization.loop import personalize
-    from fedsol.runs.directory import Run
+    from fedsol.runs.run import Run
     from fedsol.training.loop import Callback, RoundResult, train
 
 __version__ = metadata.version("fedsol")
@@ -27,7 +27,7 @@ _HOMES = {
     "FedsolError": "fedsol.errors",
     "InputError": "fedsol.errors",
     "RoundResult": "fedsol.training.loop",
-    "Run": "fedsol.runs.directory",
+    "Run": "fedsol.runs.run",
     "RunError": "fedsol.errors",
     "Split": "fedsol.data.types",
     "personalize": "fedsol.personalization.loop",

@@ -23,7 +23,8 @@ from fedsol.analysis.strength import common_strength, means_by_layer, strengths
 from fedsol.config.experiment import PRIVATE, Experiment
 from fedsol.core.randomness import one_torch_thread
 from fedsol.errors import InputError
-from fedsol.runs.directory import Run, RunDirectory
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.run import Run
 from fedsol.studies.variants import parse_variants
 
 RHOS = (0.0, 0.5, 1.0, 2.0)

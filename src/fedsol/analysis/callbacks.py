@@ -17,11 +17,11 @@ from fedsol.analysis.saving import as_plain
 from fedsol.analysis.strength import LayerStrength, LayerStrengths, common_strength, strengths
 from fedsol.config.experiment import Experiment
 from fedsol.config.validation import unknown_name
-from fedsol.core.files import disk_errors_named, write_atomically
+from fedsol.core.files import disk_errors_named, read_json_lines, write_atomically
 from fedsol.core.messages import Job
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
-from fedsol.runs.directory import Row
+from fedsol.runs.rows import Row
 from fedsol.training.faults import plan
 from fedsol.training.loop import Callback, RoundResult
 
@@ -58,7 +58,7 @@ class RoundAnalysis(Callback):
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
         self._federation = federation
-        kept = [row for row in read_rows(self._path) if row["round"] <= len(rows)]
+        kept = [row for row in read_json_lines(self._path) if row["round"] <= len(rows)]
         with disk_errors_named(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in kept))
@@ -75,15 +75,6 @@ class RoundAnalysis(Callback):
 def rows_path(directory: Path, name: str) -> Path:
     """Where an analysis of a run keeps its rows."""
     return directory / FOLDER / f"{name}.jsonl"
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, none if it is not there; a torn last line (the process was killed) is left out."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-    try:
-        return [json.loads(line) for line in lines if line.endswith(b"\n")]
-    except ValueError as error:
-        raise InputError(f"{path}: is not a file of rows ({error})") from error
 
 
 def callbacks_for(names: Iterable[str], directory: Path, experiment: Experiment) -> list[Callback]:
@@ -149,12 +140,12 @@ def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def divergences(directory: Path) -> tuple[Divergence, ...]:
     """The rows that a run has written."""
-    return tuple(Divergence(**_tuples(row)) for row in read_rows(rows_path(directory, "divergence")))
+    return tuple(Divergence(**_tuples(row)) for row in read_json_lines(rows_path(directory, "divergence")))
 
 
 def preservations(directory: Path) -> tuple[Preservation, ...]:
     """The rows that a run has written."""
-    return tuple(Preservation(**_tuples(row)) for row in read_rows(rows_path(directory, "preservation")))
+    return tuple(Preservation(**_tuples(row)) for row in read_json_lines(rows_path(directory, "preservation")))
 
 
 def strength_rows(directory: Path) -> tuple[LayerStrengths, ...]:
@@ -163,10 +154,10 @@ def strength_rows(directory: Path) -> tuple[LayerStrengths, ...]:
         LayerStrengths(
             **{**_tuples(row), "layers": {name: LayerStrength(**layer) for name, layer in row["layers"].items()}}
         )
-        for row in read_rows(rows_path(directory, "strength"))
+        for row in read_json_lines(rows_path(directory, "strength"))
     )
 
 
 def round_orthogonalities(directory: Path) -> tuple[RoundOrthogonality, ...]:
     """The rows that a run has written."""
-    return tuple(RoundOrthogonality(**row) for row in read_rows(rows_path(directory, "orthogonality")))
+    return tuple(RoundOrthogonality(**row) for row in read_json_lines(rows_path(directory, "orthogonality")))

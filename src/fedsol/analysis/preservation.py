@@ -9,7 +9,7 @@ from fedsol.core.messages import Update
 from fedsol.core.weights import Weights
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation
-from fedsol.runs.directory import Row
+from fedsol.runs.rows import Row
 
 Share = float | None
 
@@ -90,7 +90,7 @@ class Forgetting:
 def forgetting(rows: Sequence[Row]) -> Forgetting:
     """From the rows of metrics alone: no training is repeated. Rounds that were not evaluated are left out."""
     evaluated = [row for row in rows if row.get("class_accuracy") is not None]
-    table = [tuple(row["class_accuracy"]) for row in evaluated]
+    table = [tuple(row["class_accuracy"] or ()) for row in evaluated]
     lost: list[float] = []
     best: dict[int, float] = {}
     for row in table:

@@ -12,7 +12,8 @@ from fedsol.errors import InputError
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients
 from fedsol.runs.client_states import ClientStates
-from fedsol.runs.directory import Row, RunDirectory
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.rows import Row
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -13,7 +14,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from fedsol.core.messages import State
-from fedsol.errors import RunError
+from fedsol.errors import InputError, RunError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -79,6 +80,37 @@ def read_tensors(path: Path, checksum: str) -> State:
         return tensors_from_bytes(content)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must be a JSON object")
+    return content
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one per line; none without a file.
+
+    A torn last line is skipped: its process was killed, or is writing it now.
+    """
+    objects: list[dict[str, Any]] = []
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            content = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}: line {number}: must be JSON ({error})") from error
+        if not isinstance(content, dict):
+            raise InputError(f"{path}: line {number}: must be a JSON object")
+        objects.append(content)
+    return objects
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedsol.config.experiment import Experiment
 from fedsol.paper.numbers import Key, Number
-from fedsol.runs.directory import Row
+from fedsol.runs.rows import Row
 from fedsol.training.loop import Callback
 
 LAST = 10
@@ -55,7 +55,7 @@ class FinishedRun:
     @property
     def accuracies(self) -> list[float]:
         """Test accuracy of every evaluated round."""
-        return [row["test_accuracy"] for row in self.evaluated]
+        return [accuracy for row in self.rows if (accuracy := row["test_accuracy"]) is not None]
 
     @property
     def evaluated(self) -> list[Row]:
@@ -70,7 +70,7 @@ class FinishedRun:
 
     def smoothed(self) -> "FinishedRun":
         """The evaluated rounds, each with the mean of the last ten for its accuracy."""
-        rows = [{**row, "test_accuracy": mean} for row, mean in zip(self.evaluated, self.means, strict=True)]
+        rows: list[Row] = [{**row, "test_accuracy": mean} for row, mean in zip(self.evaluated, self.means, strict=True)]
         return replace(self, rows=rows)
 
     def reached(self, accuracy: float) -> int | None:

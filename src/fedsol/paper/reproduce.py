@@ -22,7 +22,8 @@ from fedsol.paper.results import as_rows, ours_of
 from fedsol.paper.selection import select
 from fedsol.paper.setting import SEEDS
 from fedsol.paper.store import Store, fingerprint, make_folder
-from fedsol.runs.directory import RunDirectory, environment
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.environment import environment
 
 
 @dataclass(frozen=True)

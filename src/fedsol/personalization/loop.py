@@ -18,7 +18,8 @@ from fedsol.federation.personal import PersonalResult
 from fedsol.federation.personal_settings import PersonalSettings, resolve_settings
 from fedsol.personalization.results import PersonalDirectory, describe
 from fedsol.personalization.statistics import summary_of
-from fedsol.runs.directory import Run, RunDirectory
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.run import Run
 
 log = logging.getLogger(__name__)
 

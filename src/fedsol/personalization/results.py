@@ -17,7 +17,8 @@ from fedsol.federation.federation import Federation
 from fedsol.federation.personal import PersonalResult
 from fedsol.federation.personal_settings import PersonalSettings
 from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
-from fedsol.runs.directory import RunDirectory, data_hash, environment
+from fedsol.runs.directory import RunDirectory, data_hash
+from fedsol.runs.environment import environment
 
 DESCRIPTION, ROWS = "personal.json", "clients.jsonl"
 

@@ -13,7 +13,8 @@ from fedsol.config.experiment import KEYS_WITHOUT_EFFECT, flatten, read_toml
 from fedsol.errors import InputError
 from fedsol.report.client_accuracies import ClientAccuracies, after_local_training, personal_models
 from fedsol.report.columns import NOT_ANALYSED, to_columns
-from fedsol.runs.directory import Row, RunDirectory
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.rows import Row
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation
 from fedsol.report.collect import read_runs
 from fedsol.report.page import render, report_data
-from fedsol.runs.directory import Row, Run
+from fedsol.runs.rows import Row
+from fedsol.runs.run import Run
 from fedsol.training.loop import Callback, RoundResult
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedsol.runs.directory import Run
+    from fedsol.runs.run import Run
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 220, 46, 30, 12
 LINES = (0.0, 0.25, 0.5, 0.75, 1.0)

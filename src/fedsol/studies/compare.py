@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.core.files import write_atomically
-from fedsol.runs.directory import Run
+from fedsol.runs.run import Run
 from fedsol.studies.run_many import Cell, Outcome, Watch, default_jobs, run_cells
 from fedsol.studies.variants import Variant
 

@@ -18,7 +18,8 @@ from fedsol.config.experiment import Experiment
 from fedsol.engines import available_cores
 from fedsol.engines.worker_process import live_no_longer_than
 from fedsol.errors import InputError, RunError
-from fedsol.runs.directory import Run, RunDirectory
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.run import Run
 from fedsol.training.loop import Callback, train
 
 Watch = Callable[[str], Sequence[Callback]]

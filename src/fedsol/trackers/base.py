@@ -11,7 +11,8 @@ from fedsol.config.experiment import Experiment
 from fedsol.core.files import write_atomically
 from fedsol.errors import RunError
 from fedsol.federation.federation import Federation
-from fedsol.runs.directory import Row, Run
+from fedsol.runs.rows import Row
+from fedsol.runs.run import Run
 from fedsol.trackers import check_tracker
 from fedsol.training.loop import Callback, RoundResult
 

@@ -22,7 +22,9 @@ from fedsol.federation.evaluation import Tally, spread_over_clients
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients, sample_testers
 from fedsol.runs.client_states import ClientStates
-from fedsol.runs.directory import Row, Run, RunDirectory, rows_hash
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.rows import Row, rows_hash
+from fedsol.runs.run import Run
 from fedsol.training.aggregation import aggregate
 from fedsol.training.checks import not_finite
 from fedsol.training.faults import plan
@@ -135,7 +137,7 @@ class _Loop:
         try:
             self._save_checkpoint()
             if self.directory:
-                self.directory.write_summary(self._run_so_far())
+                self.directory.write_summary(self._run_so_far().summary())
         finally:
             self.states.close()
             self._tell("finished", self._run_so_far())
@@ -172,7 +174,7 @@ class _Loop:
             log.warning("%s: there is no checkpoint yet; the run starts again with round 1", self.directory.path)
         self.directory.lengthen(self.federation.experiment)
         if self.saved_round < (self.federation.experiment.rounds or 0):
-            self.directory.note_software(self.saved_round)
+            self.directory.record_software(self.saved_round)
         self.rows = rows[: self.saved_round]
         self.directory.rewrite_rows(self.rows)
 

@@ -7,7 +7,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from fedsol.core.messages import Update
 from fedsol.federation.federation import Federation
-from fedsol.runs.directory import Row, Run
+from fedsol.runs.rows import Row
+from fedsol.runs.run import Run
 from fedsol.training.loop import Callback, RoundResult
 
 

@@ -1,0 +1,57 @@
+"""A row of metrics: the numbers of one finished round, one line of metrics.jsonl."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NotRequired, TypedDict, cast
+
+from fedsol.core.files import read_json_lines, sha256
+from fedsol.errors import InputError
+
+
+class Row(TypedDict):
+    """The metrics of a finished round. Shares are between 0 and 1; None means not evaluated."""
+
+    round: int
+    test_accuracy: float | None
+    test_loss: float | None
+    train_loss: float | None
+    clients: int
+    """Clients whose updates were aggregated."""
+    examples: int
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    rejected: int
+    clipped: int
+    dropped: int
+    stragglers: int
+    late: int
+    corrupted: int
+    restarted: NotRequired[int]
+    client_ids: list[int]
+    """Clients that were sampled."""
+    class_accuracy: list[float | None] | None
+    held_out_clients: NotRequired[int]
+    held_out_accuracy: NotRequired[float | None]
+    held_out_std: NotRequired[float | None]
+    held_out_worst: NotRequired[float | None]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a metrics file, which must be of rounds 1, 2, …; none without a file."""
+    rows = read_json_lines(path)
+    for number, row in enumerate(rows, start=1):
+        if row.get("round") != number:
+            raise InputError(f"{path}: line {number}: round must be {number} (got {row.get('round')!r})")
+    return cast(list[Row], rows)
+
+
+def rows_to_text(rows: Sequence[Row]) -> str:
+    """Return rows as they are written in the file."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def rows_hash(rows: Sequence[Row]) -> str:
+    """Return the SHA-256 of rows as they are written in the file."""
+    return sha256(rows_to_text(rows).encode())
