@@ -88,7 +88,7 @@ def test_trouble_with_the_view_does_not_stop_the_run(tiny, tmp_path, caplog):
     with caplog.at_level(logging.WARNING), LiveView(out) as live:
         run = fedsol.train(tiny, [Look(spoil), live], out)
     assert len(run.rows) == 2
-    assert "bad.jsonl: line 1 is not JSON" in caplog.text
+    assert "bad.jsonl: line 1: must be JSON" in caplog.text
 
 
 def test_the_command_tells_the_address_and_ends(tmp_path, monkeypatch):

@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 from fedsol.cli.app import app
 from fedsol.data.manifest import save_manifest
 from fedsol.errors import InputError
-from fedsol.report.collect import find_runs, read_runs
+from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
 from fedsol.report.columns import number, to_columns
 from fedsol.report.page import embedded_json, render, report_data, write_report
+from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs, label_groups
+from fedsol.runs.run import Run
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -63,21 +65,21 @@ def test_runs_are_found_below_in_order_and_once(tmp_path):
     make_run(tmp_path / "a" / "inside", rounds=1)
     (tmp_path / "experiment.toml").write_text("seed = 0\n")
     found = find_runs([tmp_path, tmp_path / "a"])
-    assert [str(path.relative_to(tmp_path)) for path in found] == ["a", "b/seed-2", "b/seed-10"]
-    assert [run.name for run in read_runs(found)] == ["a", "b/seed-2", "b/seed-10"]
-    assert [run.name for run in read_runs(found[:1])] == ["a"]
+    assert [str(run.path.relative_to(tmp_path)) for run in found] == ["a", "b/seed-2", "b/seed-10"]
+    assert short_names(found) == ["a", "b/seed-2", "b/seed-10"]
+    assert short_names(found[:1]) == ["a"]
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda run: (run / "partition.json").write_text("[]"), r"partition\.json: is not a JSON object"),
-        (lambda run: (run / "partition.json").write_text("{}"), r"partition\.json: is not a partition manifest"),
+        (lambda run: (run / "partition.json").write_text("[]"), r"partition\.json: must be a JSON object"),
+        (lambda run: (run / "partition.json").write_text("{}"), r"partition\.json: not a partition manifest"),
         (lambda run: (run / "environment.json").write_text("{"), r"environment\.json: cannot be read"),
         (lambda run: (run / "metrics.jsonl").write_text("{}\n"), r"metrics\.jsonl: line 1"),
         (lambda run: (run / "experiment.toml").write_text("seed ="), r"experiment\.toml: cannot be read as TOML"),
-        (lambda run: (run / "analysis/divergence.jsonl").write_text("{\n"), r"divergence\.jsonl: line 1 is not JSON"),
-        (lambda run: (run / "analysis/divergence.jsonl").write_text("3\n"), r"line 1 is not a JSON object"),
+        (lambda run: (run / "analysis/divergence.jsonl").write_text("{\n"), r"divergence\.jsonl: line 1: must be JSON"),
+        (lambda run: (run / "analysis/divergence.jsonl").write_text("3\n"), r"line 1: must be a JSON object"),
     ],
 )
 def test_a_damaged_run_is_named_and_nothing_is_written(tmp_path, spoil, message):
@@ -92,8 +94,8 @@ def test_class_counts_that_do_not_fit_the_clients_are_refused(tmp_path):
     content = json.loads((run / "partition.json").read_text())
     for wrong in ([[1] * 10] * 20, "many", [["a"]] * 20):
         (run / "partition.json").write_text(json.dumps({**content, "class_counts": wrong}))
-        with pytest.raises(InputError, match=r"partition\.json: is not a partition manifest"):
-            read_runs([run])
+        with pytest.raises(InputError, match=r"partition\.json: not a partition manifest"):
+            partition_of(Run.load(run))
 
 
 def test_what_is_being_written_does_not_disturb(tmp_path):
@@ -101,12 +103,12 @@ def test_what_is_being_written_does_not_disturb(tmp_path):
     for name in ("metrics.jsonl", "analysis/divergence.jsonl"):
         text = (run / name).read_text()
         (run / name).write_text(text + '{"round": 4, "test_acc')
-    (found,) = read_runs([run])
+    found = Run.load(run)
     assert len(found.rows) == 3
-    assert found.analyses["divergence"]["x"] == [1, 2, 3]
+    assert analyses_of(found)["divergence"]["x"] == [1, 2, 3]
     parts = {f"layers_{kind}.{layer}" for kind in ("to_global", "between") for layer in ("conv", "head")}
-    assert set(found.analyses["divergence"]["series"]) == parts
-    assert len(found.analyses["preservation"]["spreads"]["after"]) == 3
+    assert set(analyses_of(found)["divergence"]["series"]) == parts
+    assert len(analyses_of(found)["preservation"]["spreads"]["after"]) == 3
 
 
 def test_runs_that_differ_by_the_seed_alone_are_one_method(tmp_path):
@@ -119,7 +121,7 @@ def test_runs_that_differ_by_the_seed_alone_are_one_method(tmp_path):
         "u": {"seed": 0, "algorithm.name": "fedavg"},
     }.items():
         make_run(tmp_path / name, changes, rounds=1)
-    groups = group_runs(read_runs(find_runs([tmp_path])))
+    groups = group_runs(find_runs([tmp_path]))
     assert [group.runs for group in groups] == [[0, 1], [2], [3], [4], [5]]
     labels = ["fedavg", "fedsol rho=1.0", "fedsol rho=0.5", "fedavg client.clip_norm=3.0", "fedavg (2)"]
     assert label_groups(groups) == labels
@@ -134,7 +136,7 @@ def test_other_data_of_the_same_name_is_not_averaged(tmp_path):
         run = make_run(tmp_path / str(seed), {"seed": seed}, rounds=1)
         environment = json.loads((run / "environment.json").read_text())
         (run / "environment.json").write_text(json.dumps({**environment, "data_sha256": str(seed)}))
-    assert len(group_runs(read_runs(find_runs([tmp_path])))) == 2
+    assert len(group_runs(find_runs([tmp_path]))) == 2
 
 
 def test_client_accuracies_of_local_and_personal_models(tmp_path):
@@ -142,8 +144,8 @@ def test_client_accuracies_of_local_and_personal_models(tmp_path):
     add_personal(folder, "finetune")
     add_personal(folder, "knn-per")
     add_personal(folder, "local-only", "held-out")
-    (run,) = read_runs([folder])
-    assert [(one.models, one.tested_on) for one in run.clients] == [
+    clients = clients_of(Run.load(folder))
+    assert [(one.models, one.tested_on) for one in clients] == [
         ("local models of the last round", "global test set"),
         ("global model", "own matched test set"),
         ("finetune, 1 epoch", "own matched test set"),
@@ -154,15 +156,14 @@ def test_client_accuracies_of_local_and_personal_models(tmp_path):
         ("local-only, 1 epoch", "own held-out test set"),
         ("local-only, 5 epochs", "own held-out test set"),
     ]
-    assert run.clients[3].values == [0.5, 0.6, 0.7, 0.8, None]
+    assert clients[3].values == [0.5, 0.6, 0.7, 0.8, None]
     (folder / "personal" / "finetune" / "personal.json").write_text("{}")
     with pytest.raises(InputError, match=r"finetune/personal\.json: is not the description of a personalisation"):
-        read_runs([folder])
+        clients_of(Run.load(folder))
 
 
 def test_who_was_measured_is_no_measurement(tmp_path):
-    (run,) = read_runs([make_run(tmp_path / "run", rounds=3, analyses=True)])
-    columns = run.analyses["divergence"]
+    columns = analyses_of(Run.load(make_run(tmp_path / "run", rounds=3, analyses=True)))["divergence"]
     assert list(columns["spreads"]) == ["to_global", "between"]
     assert not {"client", "clients"} & {*columns["series"], *columns["spreads"]}
 
@@ -171,14 +172,14 @@ def test_a_server_that_knows_no_sizes_has_no_partition_to_show(tmp_path):
     folder = make_run(tmp_path / "run", rounds=2)
     empty = [np.zeros(0, dtype=np.int64)] * 3
     save_manifest(folder / "partition.json", empty, dataset="private", samples=0, settings={}, seed=0)
-    assert read_runs([folder])[0].partition is None
+    assert partition_of(Run.load(folder)) is None
 
 
 def test_a_method_of_the_users_own_needs_no_import(tmp_path):
     run = make_run(tmp_path / "run", rounds=1)
     text = (run / "experiment.toml").read_text().replace('name = "fedsol"', 'name = "no_such_module:Mine"')
     (run / "experiment.toml").write_text(text)
-    assert report_data(read_runs([run]))["groups"][0]["label"] == "no_such_module:Mine"
+    assert report_data([Run.load(run)])["groups"][0]["label"] == "no_such_module:Mine"
 
 
 def test_embedded_json_cannot_end_its_element():
@@ -189,7 +190,7 @@ def test_embedded_json_cannot_end_its_element():
 
 def test_hostile_names_are_text(tmp_path):
     make_run(tmp_path / f"x{HOSTILE.replace('/', '_')}", {"data.name": HOSTILE + ".npz"}, rounds=1)
-    page = render(report_data(read_runs(find_runs([tmp_path]))))
+    page = render(report_data(find_runs([tmp_path])))
     assert "alert(1)" in page
     assert HOSTILE not in page
     assert page.count("<script") == page.count("</script>") == 2
@@ -198,13 +199,13 @@ def test_hostile_names_are_text(tmp_path):
 
 def test_data_cannot_name_a_part_of_the_page(tmp_path):
     make_run(tmp_path / "{{script}}", {"data.name": "{{style}}.npz"}, rounds=1)
-    page = render(report_data(read_runs(find_runs([tmp_path]))))
+    page = render(report_data(find_runs([tmp_path])))
     assert page.count('"use strict"') == 1
     assert "{{style}}.npz" in data_of(page)["runs"][0]["toml"]
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(tmp_path):
-    page = render(report_data(read_runs([make_run(tmp_path / "run", rounds=2)])))
+    page = render(report_data([Run.load(make_run(tmp_path / "run", rounds=2))]))
     addresses = set(re.findall(r"https?://[^\"' )]+", page))
     assert addresses == {"http://www.w3.org/2000/svg"}  # a name, never fetched
     assert "default-src 'none'" in page.replace("&#x27;", "'")
@@ -220,7 +221,7 @@ def test_the_same_runs_give_the_same_page(tmp_path):
 def test_an_interrupted_run_and_one_without_rounds(tmp_path):
     make_run(tmp_path / "a", rounds=8, finished=3)
     (make_run(tmp_path / "b", {"seed": 1}, rounds=8) / "metrics.jsonl").write_text("")
-    data = report_data(read_runs(find_runs([tmp_path])))
+    data = report_data(find_runs([tmp_path]))
     assert [(len(run["metrics"]["x"]), run["planned"]) for run in data["runs"]] == [(3, 8), (0, 8)]
 
 
@@ -249,7 +250,7 @@ def test_the_command(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: there is no such directory"),
+        (["nowhere"], "nowhere: no such directory"),
         (["empty"], "empty: holds no run"),
         (["runs", "-o", "empty"], "empty: is a directory"),
         (["runs", "-o", "file/page.html"], "file/page.html: cannot be written"),

@@ -1,132 +1,36 @@
-"""Reading run directories for a report: as they are, without importing what their experiments name."""
+"""What a report shows of a run besides its metrics, read without importing the code that its experiment names."""
 
-import json
 import operator
 import os
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsol.config.experiment import KEYS_WITHOUT_EFFECT, flatten, read_toml
+from fedsol.core.files import read_json_lines, read_json_object
 from fedsol.errors import InputError
-from fedsol.report.client_accuracies import ClientAccuracies, after_local_training, personal_models
-from fedsol.report.columns import NOT_ANALYSED, to_columns
-from fedsol.runs.directory import RunDirectory
-from fedsol.runs.rows import Row
+from fedsol.personalization.results import PersonalDirectory
+from fedsol.personalization.statistics import accuracies_after, epochs_of
+from fedsol.report.columns import NOT_ANALYSED, number, to_columns
+from fedsol.runs.run import Run
 
 
-@dataclass(frozen=True)
-class FoundRun:
-    """What a report knows of one run."""
-
-    name: str
-    """Its directory, as short as it can be told from the others."""
-    path: Path
-    settings: dict[str, Any]
-    """Its experiment, with dotted keys."""
-    toml: str
-    rows: list[Row]
-    environment: dict[str, Any] = field(default_factory=dict)
-    partition: dict[str, Any] | None = None
-    analyses: dict[str, dict[str, Any]] = field(default_factory=dict)
-    clients: list[ClientAccuracies] = field(default_factory=list)
-
-    @property
-    def seed(self) -> int:
-        """The seed of everything random in it."""
-        return int(self.settings.get("seed", 0))
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """All that a result depends on but the seed: runs that share it differ by chance alone."""
-        left_out = {*KEYS_WITHOUT_EFFECT, "seed"}
-        settings = {key: value for key, value in self.settings.items() if key not in left_out}
-        return {**settings, "data.sha256": str(self.environment.get("data_sha256", ""))[:12]}
-
-
-def find_runs(places: Sequence[Path]) -> list[Path]:
-    """The run directories among and below the given ones, each once."""
-    found: dict[Path, Path] = {}
-    for place in places:
-        if not place.is_dir():
-            raise InputError(f"{place}: there is no such directory; allowed: a run, or a directory with runs below it")
-        below = [Path(folder) for folder, _, files in _walk(place) if _is_run(files)]
-        if not below:
-            raise InputError(f"{place}: holds no run, neither itself nor below (no experiment.toml with metrics.jsonl)")
-        for path in below:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
-
-
-def read_runs(paths: Sequence[Path]) -> list[FoundRun]:
-    """The runs in these directories."""
-    names = _short_names(paths)
-    return [_read_run(path, name) for path, name in zip(paths, names, strict=True)]
-
-
-def _walk(place: Path) -> Any:
-    """As os.walk, in order of names, and never into a run."""
-    for folder, folders, files in os.walk(place):
-        folders[:] = [] if _is_run(files) else sorted(folders, key=_natural)
-        yield folder, folders, files
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts `seed-2` before `seed-10`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name) if part]
-
-
-def _is_run(files: Sequence[str]) -> bool:
-    return "experiment.toml" in files and "metrics.jsonl" in files
-
-
-def _short_names(paths: Sequence[Path]) -> list[str]:
-    """The paths without what all of them begin with; a single run keeps its directory's name."""
-    resolved = [path.resolve() for path in paths]
-    parents = [str(path.parent) for path in resolved]
-    common = Path(os.path.commonpath(parents))
+def short_names(runs: Sequence[Run]) -> list[str]:
+    """Return the directories of runs without the part that all share; a single run keeps its directory's name."""
+    resolved = [run.path.resolve() for run in runs]
+    common = Path(os.path.commonpath([path.parent for path in resolved])) if resolved else Path()
     return [str(path.relative_to(common)) for path in resolved]
 
 
-def _read_run(path: Path, name: str) -> FoundRun:
-    tables = read_toml(path / "experiment.toml")
-    analysed = {file.stem: _read_lines(file) for file in sorted((path / "analysis").glob("*.jsonl"))}
-    return FoundRun(
-        name=name,
-        path=path,
-        settings=flatten(tables),
-        toml=(path / "experiment.toml").read_text(encoding="utf-8"),
-        rows=RunDirectory(path).read_rows(),
-        environment=_read_object(path / "environment.json") or {},
-        partition=_read_partition(path / "partition.json"),
-        analyses={stem: to_columns(rows, NOT_ANALYSED) for stem, rows in analysed.items()},
-        clients=[*after_local_training(analysed.get("preservation", [])), *personal_models(path / "personal")],
-    )
+def partition_of(run: Run) -> dict[str, Any] | None:
+    """Return sizes and class counts by client; older manifests have sizes alone.
 
-
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object of a file, None where there is no file."""
+    None if nothing is known: the server of a deployment does not learn how much data its nodes have.
+    """
+    path = run.path / "partition.json"
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: is not a JSON object")
-    return content
-
-
-def _read_partition(path: Path) -> dict[str, Any] | None:
-    """Sizes and class counts by client; manifests of before class counts have sizes alone.
-
-    None where nothing is known: the server of a deployment does not learn how much data its nodes have.
-    """
-    content = _read_object(path)
-    if content is None:
-        return None
+    content = read_json_object(path)
     try:
         sizes = [len(indices) for indices in content["clients"]]
         if sizes and not any(sizes):
@@ -141,20 +45,63 @@ def _read_partition(path: Path) -> dict[str, Any] | None:
             "counts": counts,
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: is not a partition manifest ({error})") from error
+        raise InputError(f"{path}: not a partition manifest ({error})") from error
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file, one per line; a torn last line (it is being written) is left out."""
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            break
+def analyses_of(run: Run) -> dict[str, dict[str, Any]]:
+    """Return the columns of every analysis that was recorded during the run, by its name."""
+    return {stem: to_columns(rows, NOT_ANALYSED) for stem, rows in _analysis_rows(run).items()}
+
+
+def clients_of(run: Run) -> "list[ClientAccuracies]":
+    """Return accuracies by client: of local models after a round, and of personal models."""
+    local = _after_local_training(_analysis_rows(run).get("preservation", []))
+    return [*local, *_personal_models(run.path / "personal")]
+
+
+def _analysis_rows(run: Run) -> dict[str, list[dict[str, Any]]]:
+    return {file.stem: read_json_lines(file) for file in sorted((run.path / "analysis").glob("*.jsonl"))}
+
+
+@dataclass(frozen=True)
+class ClientAccuracies:
+    """One model for each client, all tested in the same way."""
+
+    models: str
+    tested_on: str
+    values: list[float | int | None]
+    """Between 0 and 1."""
+
+
+def _after_local_training(rows: Sequence[Mapping[str, Any]]) -> list[ClientAccuracies]:
+    """Return those of the last round with local models tested on the global test set (`--analyze preservation`)."""
+    if not rows or not isinstance(rows[-1].get("after"), list):
+        return []
+    last = rows[-1]
+    return [ClientAccuracies("local models of the last round", "global test set", _numbers(last["after"]))]
+
+
+def _personal_models(folder: Path) -> list[ClientAccuracies]:
+    """Return those of all personalizations of a run, before and after (`fedsol personalize`)."""
+    found: list[ClientAccuracies] = []
+    for path in sorted(folder.glob("*/personal.json")):
+        place = PersonalDirectory(path.parent)
         try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}: line {number} is not JSON ({error})") from error
-        if not isinstance(row, dict):
-            raise InputError(f"{path}: line {number} is not a JSON object")
-        rows.append(row)
-    return rows
+            settings = place.read_description()["settings"]
+            method, test = str(settings["method"]), f"own {settings['test']} test set"
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path}: not a description of personal models ({error})") from error
+        results = place.read_results()
+        if not results:
+            continue
+        began = "initial model" if method == "local-only" else "global model"
+        before = ClientAccuracies(began, test, _numbers([result.before for result in results]))
+        found += [before] if before not in found else []
+        for epochs in epochs_of(results):
+            models = f"{method}, {epochs} {'epoch' if epochs == 1 else 'epochs'}"
+            found.append(ClientAccuracies(models, test, _numbers(accuracies_after(results, epochs).values())))
+    return found
+
+
+def _numbers(values: Any) -> list[float | int | None]:
+    return [None if value is None else number(value) for value in values]

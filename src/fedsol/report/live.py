@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation
-from fedsol.report.collect import read_runs
 from fedsol.report.page import render, report_data
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
@@ -90,7 +89,7 @@ class LiveView(Callback):
 
     def _read(self) -> None:
         try:
-            data = report_data(read_runs([self._directory]), live=True, done=False)
+            data = report_data([Run.load(self._directory)], live=True, done=False)
         except (FedsolError, OSError) as error:  # looking at a run must never stop it
             log.warning("the live report could not be brought up to date: %s", error)
             return

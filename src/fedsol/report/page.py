@@ -15,18 +15,20 @@ from typing import Any
 from fedsol.config.experiment import flatten
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.report.collect import FoundRun, find_runs, read_runs
+from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
 from fedsol.report.columns import to_columns
+from fedsol.runs.find import find_runs
 from fedsol.runs.groups import as_text, differences, group_runs, label_groups
+from fedsol.runs.run import Run
 
 SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "clients.js", "main.js")
 
 
-def write_report(places: Sequence[Path], out: Path) -> list[FoundRun]:
-    """Writes the page about all runs in and below `places`, and returns the runs."""
+def write_report(places: Sequence[Path], out: Path) -> list[Run]:
+    """Write the page about all runs in and below `places`, and return the runs."""
     if out.is_dir():
         raise InputError(f"{out}: is a directory; allowed: the name of a file, such as report.html")
-    runs = read_runs(find_runs(places))
+    runs = find_runs(places)
     page = render(report_data(runs))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -36,12 +38,13 @@ def write_report(places: Sequence[Path], out: Path) -> list[FoundRun]:
     return runs
 
 
-def report_data(runs: Sequence[FoundRun], live: bool = False, done: bool = True) -> dict[str, Any]:
-    """Everything that the page shows, as plain values; `live` pages ask for more until it is `done`."""
+def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> dict[str, Any]:
+    """Return everything that the page shows, as plain values; `live` pages ask for more until it is `done`."""
     groups = group_runs(runs)
     labels = label_groups(groups)
-    partitions = {run.partition["sha256"]: run.partition for run in runs if run.partition}
-    names = list(partitions)
+    found = [partition_of(run) for run in runs]
+    partitions = {one["sha256"]: one for one in found if one}
+    numbers = {sha256: number for number, sha256 in enumerate(partitions)}
     return {
         "live": live,
         "done": done,
@@ -51,12 +54,15 @@ def report_data(runs: Sequence[FoundRun], live: bool = False, done: bool = True)
             for key, column in differences(groups).items()
         },
         "partitions": list(partitions.values()),
-        "runs": [_run_data(run, names) for run in runs],
+        "runs": [
+            {"name": name, "partition": numbers[one["sha256"]] if one else None, **_run_data(run, name)}
+            for run, name, one in zip(runs, short_names(runs), found, strict=True)
+        ],
     }
 
 
 def render(data: dict[str, Any]) -> str:
-    """The page. Its policy lets only its own script run, whatever the data says; the data is never markup."""
+    """Return the page. Its policy lets only its own script run, whatever the data says; the data is never markup."""
     web = resources.files("fedsol.report") / "web"
     style = (web / "style.css").read_text(encoding="utf-8")
     script = "\n".join((web / name).read_text(encoding="utf-8") for name in SCRIPTS)
@@ -77,14 +83,14 @@ def render(data: dict[str, Any]) -> str:
 
 
 def title_of(data: dict[str, Any]) -> str:
-    """What the browser shows in its tab."""
+    """Return the title in the browser's tab."""
     runs = data["runs"]
     names = sorted({str(run["dataset"]) for run in runs})
     return f"{', '.join(names) or 'a run begins'}: fedsol report"
 
 
 def embedded_json(data: dict[str, Any]) -> str:
-    """JSON that may stand inside a script element: it has no character that could end the element or open another."""
+    """Return JSON for a script element, without characters that could end the element or open another."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -94,17 +100,15 @@ def _hash_source(content: str) -> str:
     return f"'sha256-{digest}'"
 
 
-def _run_data(run: FoundRun, partitions: Sequence[str]) -> dict[str, Any]:
+def _run_data(run: Run, name: str) -> dict[str, Any]:
     return {
-        "name": run.name,
         "seed": run.seed,
         "dataset": run.settings.get("data.name", "?"),
         "planned": run.settings.get("rounds"),
         "metrics": to_columns(run.rows),
-        "analyses": run.analyses,
-        "clients": [asdict(one) for one in run.clients],
-        "partition": partitions.index(run.partition["sha256"]) if run.partition else None,
+        "analyses": analyses_of(run),
+        "clients": [asdict(one) for one in clients_of(run)],
         "environment": {key: str(value) for key, value in flatten(run.environment).items()},
         "toml": run.toml,
-        "command": shlex.join(["fedsol", "run", str(run.path / "experiment.toml"), "--out", f"again/{run.name}"]),
+        "command": shlex.join(["fedsol", "run", str(run.path / "experiment.toml"), "--out", f"again/{name}"]),
     }

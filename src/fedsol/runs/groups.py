@@ -1,11 +1,12 @@
-"""Which runs differ by their seed alone, and what to call them."""
+"""Group runs that differ by their seed alone, and label the groups by what differs."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsol.report.collect import FoundRun
+from fedsol.config.experiment import KEYS_WITHOUT_EFFECT
+from fedsol.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -14,29 +15,37 @@ class Group:
 
     configuration: dict[str, Any]
     runs: list[int] = field(default_factory=list)
-    """Numbers of its runs."""
+    """Their positions in the list of all runs."""
 
 
-def group_runs(runs: Sequence[FoundRun]) -> list[Group]:
-    """Groups in the order of their first runs. A seed that comes twice makes another group: it is no new evidence."""
+def configuration(run: Run) -> dict[str, Any]:
+    """Return everything that a result depends on except the seed, with dotted keys."""
+    ignored = {*KEYS_WITHOUT_EFFECT, "seed"}
+    settings = {key: value for key, value in run.settings.items() if key not in ignored}
+    return {**settings, "data.sha256": str(run.environment.get("data_sha256", ""))[:12]}
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Group runs in the order of their first ones. A repeated seed starts another group: it is no new evidence."""
     groups: dict[tuple[str, int], Group] = {}
     seen: dict[tuple[str, int], int] = {}
     for number, run in enumerate(runs):
-        key = json.dumps(run.configuration, sort_keys=True, default=str)
+        settings = configuration(run)
+        key = json.dumps(settings, sort_keys=True, default=str)
         times = seen[(key, run.seed)] = seen.get((key, run.seed), -1) + 1
-        groups.setdefault((key, times), Group(run.configuration)).runs.append(number)
+        groups.setdefault((key, times), Group(settings)).runs.append(number)
     return list(groups.values())
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """The keys in which groups differ, with the value of each (None where it has none)."""
+    """Return the keys in which groups differ, with the value of each group (None if it has none)."""
     keys = sorted({key for group in groups for key in group.configuration})
     values = {key: [group.configuration.get(key) for group in groups] for key in keys}
     return {key: column for key, column in values.items() if any(value != column[0] for value in column)}
 
 
 def label_groups(groups: Sequence[Group]) -> list[str]:
-    """The algorithm, and the settings that tell it from others; those of the algorithm only where it comes twice."""
+    """Label groups by algorithm and differing settings; those of the algorithm only where it occurs twice."""
     different = differences(groups)
     algorithms = [str(group.configuration.get("algorithm.name", "?")) for group in groups]
     labels = []
@@ -54,7 +63,7 @@ def label_groups(groups: Sequence[Group]) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """A setting as it stands in a label or a table."""
+    """Return a setting as a label or a table shows it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

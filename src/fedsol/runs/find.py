@@ -1,0 +1,37 @@
+"""Find runs in and below directories."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedsol.errors import InputError
+from fedsol.runs.run import Run
+
+
+def find_runs(places: Sequence[Path]) -> list[Run]:
+    """Return the runs in and below these directories, each once, in natural order of their names."""
+    found: dict[Path, Run] = {}
+    for place in places:
+        if not place.is_dir():
+            raise InputError(f"{place}: no such directory; allowed: a run, or a directory with runs below it")
+        below = list(runs_below(place))
+        if not below:
+            raise InputError(f"{place}: holds no run, neither itself nor below (no experiment.toml with metrics.jsonl)")
+        for run in below:
+            found.setdefault(run.path.resolve(), run)
+    return list(found.values())
+
+
+def runs_below(place: Path) -> Iterator[Run]:
+    """Yield the run in a directory, or the runs below it; a run is not searched for others."""
+    for folder, folders, files in os.walk(place):
+        if "experiment.toml" in files and "metrics.jsonl" in files:
+            folders.clear()
+            yield Run.load(folder)
+        folders.sort(key=_natural)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sort `seed-2` before `seed-10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name) if part]
