@@ -70,7 +70,7 @@ def test_what_is_not_a_row_is_named(tmp_path):
     path = callbacks.rows_path(tmp_path, "divergence")
     path.parent.mkdir()
     path.write_text("nonsense\n")
-    with pytest.raises(InputError, match=r"divergence\.jsonl: is not a file of rows"):
+    with pytest.raises(InputError, match=r"divergence\.jsonl: line 1: must be JSON"):
         callbacks.divergences(tmp_path)
 
 
