@@ -10,9 +10,10 @@ from test_contract import experiment
 from test_training import Recorder, StopAfter, assert_same_run
 
 import fedsol
-from fedsol.algorithms import ALGORITHMS
+from fedsol.algorithms import find_algorithm
 from fedsol.algorithms.controls import GLOBAL, OWN
-from fedsol.config.experiment import FaultSettings, ServerSettings
+from fedsol.config.catalog import ALGORITHMS
+from fedsol.config.tables import FaultSettings, ServerSettings
 from fedsol.core.files import same_tensors
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
@@ -89,9 +90,9 @@ def test_a_good_update_is_not_rejected():
 
 
 @pytest.mark.parametrize("aggregation", ["median", "trimmed-mean"])
-@pytest.mark.parametrize("name", sorted(name for name, method in ALGORITHMS.items() if method.federates))
+@pytest.mark.parametrize("name", sorted(name for name in ALGORITHMS if find_algorithm(name).federates))
 def test_robust_aggregation_combines_with_every_method_that_averages(name, aggregation):
-    plain = ALGORITHMS[name].averages_plainly()
+    plain = find_algorithm(name).averages_plainly()
     assert plain == (name not in ("scaffold", "fednova", "feddyn"))
     if plain:
         run = fedsol.train(experiment({"name": name}, server__aggregation=aggregation, server__trim=0.3))

@@ -9,7 +9,7 @@ from torch import nn
 from toys import split
 
 from fedsol.algorithms import make_algorithm
-from fedsol.config.experiment import ClientSettings
+from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches

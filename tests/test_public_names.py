@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 import fedsol
-from fedsol.algorithms import ALGORITHMS
+from fedsol.config.catalog import ALGORITHMS
 
 
 def test_the_public_names():
@@ -46,7 +46,7 @@ def test_register_makes_a_name_known_once():
 
     try:
         assert fedsol.Experiment(algorithm={"name": "for-this-test"}).algorithm == {"name": "for-this-test"}
-        with pytest.raises(fedsol.InputError, match="another algorithm already"):
+        with pytest.raises(fedsol.InputError, match="already the name of another algorithm"):
             fedsol.register("for-this-test")(fedsol.Algorithm)
     finally:
         del ALGORITHMS["for-this-test"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsol.config.experiment import ServerSettings
+from fedsol.config.tables import ServerSettings
 from fedsol.core.messages import ServerState
 from fedsol.training.server_optimizer import apply_server_optimizer
 

@@ -8,8 +8,9 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedsol.config.catalog import algorithms, describe_bounds, describe_type
+from fedsol.cli.list import algorithms
 from fedsol.config.experiment import TABLES
+from fedsol.config.fields import describe_bounds, describe_type
 
 INTRODUCTION = """# The experiment file
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH
-from fedsol.config.experiment import keys_without_effect
+from fedsol.config.overrides import keys_without_effect
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
 from fedsol.paper.figures import draw_runs

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsol.config.experiment import KEYS_WITHOUT_EFFECT, Experiment, differing_keys, read_toml
+from fedsol.config.experiment import Experiment, read_toml
+from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, differing_keys
 from fedsol.errors import InputError
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Cell, FinishedRun, Ours

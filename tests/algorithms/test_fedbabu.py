@@ -6,7 +6,7 @@ from toys import OnlyHead, TwoLayers, split
 
 from fedsol import InputError
 from fedsol.algorithms import make_algorithm
-from fedsol.config.experiment import ClientSettings
+from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job
 from fedsol.data.types import Dataset, Split
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, train_client

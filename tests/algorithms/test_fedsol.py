@@ -7,8 +7,9 @@ import torch
 from algorithms.one_weight_per_logit import close, column, step
 from toys import OnlyHead, split, task_for
 
-from fedsol.algorithms import ALGORITHMS, make_algorithm
+from fedsol.algorithms import find_algorithm, make_algorithm
 from fedsol.algorithms.fedsol import FedSOL
+from fedsol.config.catalog import ALGORITHMS
 from fedsol.data.batches import Batch
 
 
@@ -36,7 +37,7 @@ def test_a_step_with_l2(strength, difference, perturb):
 
 def test_the_default_strength_is_that_of_every_method_that_perturbs():
     assert FedSOL().strength == "adaptive-column"
-    found = {name: cls().strength for name, cls in ALGORITHMS.items() if hasattr(cls, "strength")}
+    found = {name: find_algorithm(name)().strength for name in ALGORITHMS if hasattr(find_algorithm(name), "strength")}
     proximal = {"fedprox", "fednova", "scaffold", "fedntd", "feddyn", "moon"}
     assert found == dict.fromkeys({*proximal, "fedsol", "fedsol-ablation"}, "adaptive-column")
 

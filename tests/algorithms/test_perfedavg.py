@@ -6,7 +6,7 @@ import torch
 from algorithms.one_weight_per_logit import BATCH, NAME, close, column, step, task_at
 
 from fedsol.algorithms import make_algorithm
-from fedsol.config.experiment import ClientSettings
+from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job
 from fedsol.data.batches import Batch, in_groups
 from fedsol.data.types import Dataset, Split

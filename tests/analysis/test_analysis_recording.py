@@ -6,7 +6,7 @@ import pytest
 import torch
 from toys import OnlyHead, split, task_for
 
-from fedsol.algorithms import ALGORITHMS, make_algorithm
+from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.fedavg import FedAvg
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.analysis.orthogonality import (
@@ -19,6 +19,7 @@ from fedsol.analysis.orthogonality import (
     with_rho,
 )
 from fedsol.analysis.recording import Recorder, Step
+from fedsol.config.catalog import ALGORITHMS
 from fedsol.core.files import same_tensors
 from fedsol.core.messages import Job, ServerState
 from fedsol.data.batches import Batch

@@ -125,7 +125,7 @@ def test_only_classes_that_a_client_trains_on_are_its_own(tiny):
 
 
 def test_unknown_and_impossible_analyses_are_refused(four, tmp_path):
-    with pytest.raises(InputError, match="--analyze: 'divergense' is not known; did you mean 'divergence'"):
+    with pytest.raises(InputError, match="--analyze: unknown value 'divergense'; did you mean 'divergence'"):
         watching(four, tmp_path, ["divergense"])
     with pytest.raises(InputError, match="orthogonality is not allowed for scaffold"):
         watching(four.override({"algorithm.name": "scaffold"}), tmp_path)

@@ -59,7 +59,7 @@ def test_flower_itself_accepts_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "algorithm.name=fedsoul"], "algorithm.name: 'fedsoul' is not known"),
+        (["--set", "algorithm.name=fedsoul"], "algorithm.name: unknown value 'fedsoul'"),
         (["--set", "data.name=private"], "data.private.shape: is missing"),
         (["--name", "My App"], "--name: 'My App' is not allowed"),
         (["--set", "privacy.clipping=server"], "server.weighting: 'size' is not allowed with privacy.clipping"),
@@ -115,7 +115,7 @@ def test_in_a_deployment_no_state_travels(tmp_path):
     [
         ({"out": "relative"}, "out: 'relative' is not allowed in the run configuration"),
         ({"set": "privacy.clipping=server"}, "privacy cannot be changed for one start"),
-        ({"set": "rounds=0"}, "rounds: 0 is not allowed"),
+        ({"set": "rounds=0"}, r"rounds: must be greater than or equal to 1 \(got 0\)"),
     ],
 )
 def test_what_the_server_app_refuses_before_it_writes_anything(config, message, tmp_path):

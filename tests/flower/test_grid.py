@@ -20,8 +20,7 @@ from test_contract import CASES, experiment
 from test_training import StopAfter, assert_same_run
 
 import fedsol
-from fedsol.core.messages import Job, Update
-from fedsol.core.receipts import receipt
+from fedsol.core.messages import Job, Update, receipt
 from fedsol.core.weights import norm, subtract
 from fedsol.engines.flower import records
 from fedsol.engines.flower.grid import GridEngine

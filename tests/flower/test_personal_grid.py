@@ -124,7 +124,7 @@ def test_a_server_may_ask_for_personal_models_at_the_end(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("finetun", "method: 'finetun' is not allowed"),
+        ("finetun", r"method: must be .* \(got 'finetun'\)"),
         ("finetune; test=held-out", "clients of this run held nothing out"),
         ("knn-per; mixing=chosen", "clients of this run held nothing out to choose it on"),
         ("finetune; after_round=3", "'after_round' is not allowed"),

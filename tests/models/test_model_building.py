@@ -121,7 +121,7 @@ def test_options_reach_the_model() -> None:
             "resnet",
             {},
             DIGITS,
-            r"model.name: 'resnet' is not known; did you mean 'resnet18'\? Allowed: .*vgg11",
+            r"model.name: unknown value 'resnet'; did you mean 'resnet18'\? Allowed: .*vgg11",
         ),
         (
             "small",

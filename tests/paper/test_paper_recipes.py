@@ -212,7 +212,7 @@ def test_selection_of_what_is_not_there(only, message):
 
 
 def test_an_unknown_recipe():
-    with pytest.raises(InputError, match="recipe: 'mian' is not known; did you mean 'main'"):
+    with pytest.raises(InputError, match="recipe: unknown value 'mian'; did you mean 'main'"):
         find_recipe("mian")
 
 

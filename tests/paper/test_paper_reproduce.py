@@ -322,8 +322,8 @@ def test_rejected_updates_are_told():
     [
         (["smal"], "did you mean 'small'"),
         (["small", "--only", "method=fedavg", "--set", "seed=3"], "--set seed: is not allowed"),
-        (["small", "--rounds", "0"], "rounds: 0 is not allowed"),
-        (["small", "--part", "1.5"], "data.part: 1.5 is not allowed"),
+        (["small", "--rounds", "0"], "rounds: must be greater than or equal to 1 (got 0)"),
+        (["small", "--part", "1.5"], "data.part: must be less than or equal to 1 (got 1.5)"),
         (["small", "--part", "0.5", "--set", "data.part=0.1"], "--set data.part: is not allowed together with --part"),
         (["small", "--rounds", "1", "--set", "rounds=2"], "--set rounds: is not allowed together with --rounds"),
         (["small", "--set", "algorithm.rho=1"], "(in FedAvg, first)"),

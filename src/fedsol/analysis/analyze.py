@@ -20,7 +20,8 @@ from fedsol.analysis.saving import write_data
 from fedsol.analysis.series import Series, group
 from fedsol.analysis.source import LocalRound, SavedRun, chosen_clients, local_round, open_run
 from fedsol.analysis.strength import common_strength, means_by_layer, strengths
-from fedsol.config.experiment import PRIVATE, Experiment
+from fedsol.config.experiment import Experiment
+from fedsol.config.tables import PRIVATE
 from fedsol.core.randomness import one_torch_thread
 from fedsol.errors import InputError
 from fedsol.runs.directory import RunDirectory

@@ -16,7 +16,7 @@ from fedsol.analysis.preservation import Preservation, preservation
 from fedsol.analysis.saving import as_plain
 from fedsol.analysis.strength import LayerStrength, LayerStrengths, common_strength, strengths
 from fedsol.config.experiment import Experiment
-from fedsol.config.validation import unknown_name
+from fedsol.config.tables import unknown_name
 from fedsol.core.files import disk_errors_named, read_json_lines, write_atomically
 from fedsol.core.messages import Job
 from fedsol.errors import InputError

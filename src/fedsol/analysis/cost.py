@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedsol.algorithms import ALGORITHMS, make_algorithm
+from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.gradients import perturbation
 from fedsol.algorithms.proximal import OutputLoss
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
 from fedsol.analysis.memory import peak_bytes
+from fedsol.config.catalog import ALGORITHMS
 from fedsol.core.messages import State
 from fedsol.core.randomness import generator_for, one_torch_thread
 from fedsol.core.weights import Weights, add, clone, pick, size_in_bytes
@@ -76,7 +77,7 @@ class Costs:
 def costs(federation: Federation, methods: Mapping[str, Algorithm] | None = None, repetitions: int = 20) -> Costs:
     """Measures every method on the federation's model with random batches of its size; FedAvg comes first."""
     chosen = methods or {name: make_algorithm(table) for name, table in METHODS.items()}
-    chosen = {"fedavg": ALGORITHMS["fedavg"](), **chosen}
+    chosen = {"fedavg": make_algorithm({"name": "fedavg"}), **chosen}
     batch = random_batch(federation)
     federation.model.train(True)
     with one_torch_thread():

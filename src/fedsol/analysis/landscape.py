@@ -9,11 +9,10 @@ import torch
 
 from fedsol.analysis.hessian import Problem, top_eigenpairs
 from fedsol.core.randomness import generator_for, numpy_generator_for, one_torch_thread
-from fedsol.core.weights import Weights
+from fedsol.core.weights import Weights, on_device
 from fedsol.data.batches import evaluation_batches
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
-from fedsol.federation.local_training import on_device
 
 CHUNK = 256
 """Examples of one pass: what bounds the memory."""

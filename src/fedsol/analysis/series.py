@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from fedsol.config.experiment import Experiment, differing_keys
+from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import differing_keys
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedsol.analysis.analyze import ANALYSES, WITHOUT_RUNS, Options, Runs, Source, analyze, check, find_runs
 from fedsol.cli.commands import read_experiment, say, show_warnings
-from fedsol.config.validation import unknown_name
+from fedsol.config.tables import unknown_name
 from fedsol.errors import InputError
 from fedsol.runs.directory import RunDirectory
 

@@ -177,8 +177,8 @@ def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """Show what there is to choose from."""
-    from fedsol.config.catalog import LISTS
-    from fedsol.config.validation import unknown_name
+    from fedsol.cli.list import LISTS
+    from fedsol.config.tables import unknown_name
 
     if what not in LISTS:
         raise unknown_name("list", what, LISTS)

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedsol.cli.watching import Watching
-from fedsol.config import catalog as listing
-from fedsol.config.experiment import Experiment, apply_overrides, parse_override
+from fedsol.config.experiment import Experiment, find_experiment
+from fedsol.config.overrides import apply_overrides, parse_override
 from fedsol.errors import InputError, RunError
 from fedsol.runs.directory import RunDirectory
 from fedsol.training.loop import train
@@ -23,7 +23,7 @@ console = Console()
 
 def read_experiment(name: str | None, changes: Sequence[str]) -> Experiment:
     """The experiment of a file or name (default: the quick start), with `--set` applied."""
-    tables = listing.find_experiment(name or "quickstart")
+    tables = find_experiment(name or "quickstart")
     return Experiment(**apply_overrides(tables, dict(parse_override(change) for change in changes)))
 
 
@@ -248,7 +248,7 @@ def _cell(value: Any) -> str:
 
 
 def _dataset_name(name: str) -> str:
-    from fedsol.config.validation import unknown_name
+    from fedsol.config.tables import unknown_name
     from fedsol.data.catalog import SPECS
 
     if name not in SPECS:

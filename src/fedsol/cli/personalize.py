@@ -14,8 +14,8 @@ from rich.table import Table
 
 from fedsol.algorithms import make_algorithm
 from fedsol.cli.commands import console, say, show_warnings
-from fedsol.config.experiment import KEYS_WITHOUT_EFFECT, parse_override
-from fedsol.config.validation import suggestion, unknown_name
+from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, parse_override
+from fedsol.config.tables import suggestion, unknown_name
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
 from fedsol.federation.personal import PersonalResult

@@ -4,7 +4,8 @@ Algorithms describe their settings with these and need no validation library of 
 """
 
 import dataclasses
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le
 
@@ -19,3 +20,39 @@ Number = Annotated[int, Ge(0)]
 def setting(default: Any, description: str) -> Any:
     """A field of a frozen dataclass with the line that `fedsol list` and the reference page show for it."""
     return dataclasses.field(default=default, metadata={"help": description})
+
+
+def settings_of(cls: type) -> list[dict[str, Any]]:
+    """The settings of an algorithm: name, default, what is allowed, and the line of help."""
+    hints = get_type_hints(cls, include_extras=True)
+    return [
+        {
+            "name": field.name,
+            "default": None if field.default is dataclasses.MISSING else field.default,
+            "allowed": describe_type(hints[field.name]),
+            "help": field.metadata.get("help", ""),
+        }
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def describe_type(hint: Any) -> str:
+    """Return a type with its bounds in a few words: `number >= 0`, `list of text`, `all | body | head`."""
+    if hasattr(hint, "__metadata__"):
+        return f"{describe_type(hint.__origin__)} {describe_bounds(hint.__metadata__)}".strip()
+    if get_origin(hint) is list:
+        return f"list of {describe_type(get_args(hint)[0]).replace('number', 'numbers', 1)}"
+    names: dict[Any, str] = {float: "number", int: "whole number", bool: "true | false", str: "text"}
+    return names.get(hint) or " | ".join(str(value) for value in get_args(hint))
+
+
+def describe_bounds(metadata: Iterable[Any]) -> str:
+    """Return the bounds among the metadata of a type: `> 0, <= 1`. Pydantic's `Field` has a list of its own."""
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    bounds = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
+    return ", ".join(
+        f"{sign} {getattr(bound, name):g}"
+        for bound in bounds
+        for name, sign in signs.items()
+        if getattr(bound, name, None) is not None
+    )

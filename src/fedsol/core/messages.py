@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedsol.core.weights import Weights, prefixed, without_prefix
@@ -29,7 +30,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Update:
-    """Client to server: what came of a job."""
+    """Client to server: the result of a job."""
 
     client: int
     weights: Weights
@@ -69,14 +70,14 @@ class ServerState:
     state: State = field(default_factory=dict)
     """The algorithm's."""
     optimizer: State = field(default_factory=dict)
-    """The server optimiser's, if there is one."""
+    """The server optimizer's, if there is one."""
 
 
 _PARTS = ("weights", "state", "payload")
 
 
 def pack_update(update: Update) -> tuple[dict[str, Any], State]:
-    """An update as plain values and named tensors, fit for JSON and safetensors."""
+    """Return an update as plain values and named tensors, fit for JSON and safetensors."""
     values = {"client": update.client, "examples": update.examples, "steps": update.steps, "metrics": update.metrics}
     tensors: State = {}
     for part in _PARTS:
@@ -85,7 +86,7 @@ def pack_update(update: Update) -> tuple[dict[str, Any], State]:
 
 
 def unpack_update(values: Mapping[str, Any], tensors: State) -> Update:
-    """The update that was packed."""
+    """Return the update that was packed."""
     return Update(
         client=values["client"],
         examples=values["examples"],
@@ -95,3 +96,16 @@ def unpack_update(values: Mapping[str, Any], tensors: State) -> Update:
         state=without_prefix("state", tensors),
         payload=without_prefix("payload", tensors),
     )
+
+
+KEPT_SINCE = "kept-since-round"
+
+
+def receipt(round_number: int) -> State:
+    """Return what travels in place of the state that a client keeps to itself since a round (0: the initial one)."""
+    return {KEPT_SINCE: torch.tensor(round_number)}
+
+
+def round_of(state: State) -> int | None:
+    """Return the round of a receipt; None if this is a state."""
+    return int(state[KEPT_SINCE]) if KEPT_SINCE in state else None

@@ -90,3 +90,8 @@ def without_prefix(prefix: str, state: Mapping[str, Tensor]) -> Weights:
     """The part of a state that was stored by `prefixed`."""
     start = f"{prefix}/"
     return {name[len(start) :]: tensor for name, tensor in state.items() if name.startswith(start)}
+
+
+def on_device(weights: Weights, device: torch.device) -> Weights:
+    """Return the tensors on a device; those that are there already are not copied."""
+    return {name: tensor.to(device) for name, tensor in weights.items()}

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsol.config.experiment import DataSettings
-from fedsol.config.tables import PrivateSettings
+from fedsol.config.tables import DataSettings, PrivateSettings
 from fedsol.data.arrays import Array
 from fedsol.data.building import check_private, inputs_of
 from fedsol.data.folders import CACHE_FOLDER, decode, list_images

@@ -9,7 +9,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
-from fedsol.config.experiment import Experiment, apply_overrides, parse_override, read_toml
+from fedsol.config.experiment import Experiment, read_toml
+from fedsol.config.overrides import apply_overrides, parse_override
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation

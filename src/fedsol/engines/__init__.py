@@ -3,7 +3,7 @@
 import os
 from importlib.util import find_spec
 
-from fedsol.config.experiment import PRIVATE
+from fedsol.config.tables import PRIVATE
 from fedsol.engines.base import Engine
 from fedsol.engines.local import LocalEngine
 from fedsol.errors import InputError

@@ -11,10 +11,11 @@ from torch import Tensor
 from fedsol.algorithms import find_algorithm, make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
-from fedsol.config.experiment import PRIVATE, DataSettings, Experiment
+from fedsol.config.experiment import Experiment
+from fedsol.config.tables import PRIVATE, DataSettings
 from fedsol.core.messages import Job, State, Update
 from fedsol.core.randomness import generator_for, key_for, numpy_generator_for
-from fedsol.core.weights import Weights, pick
+from fedsol.core.weights import Weights, on_device, pick
 from fedsol.data.batches import evaluation_batches
 from fedsol.data.building import check_augmentation
 from fedsol.data.catalog import SPECS, load
@@ -24,7 +25,7 @@ from fedsol.data.private import load_private, private_dataset
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
-from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, on_device, train_client
+from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, train_client
 from fedsol.federation.sampling import hold_out
 from fedsol.models.build import ModelShape, build_split_model
 from fedsol.models.split import SplitModel

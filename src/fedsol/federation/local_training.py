@@ -1,20 +1,18 @@
 """train_client(): the only batch loop."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
-from fedsol.config.experiment import ClientSettings
+from fedsol.config.optimizer import optimizer_arguments, optimizer_class
+from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job, State, Update
 from fedsol.core.randomness import generator_for, key_for, seeded_torch
-from fedsol.core.weights import Weights, clone, pick
+from fedsol.core.weights import Weights, clone, on_device, pick
 from fedsol.data.batches import batches, in_groups
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
@@ -154,50 +152,6 @@ def give_gradients(weights: Weights, gradients: Weights) -> None:
         weight.grad = gradient
 
 
-def on_device(tensors: State, device: torch.device) -> State:
-    """The tensors on a device; those that are there already are not copied."""
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
 def make_optimizer(settings: ClientSettings, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
     """The local optimiser, fresh for every client and round."""
-    return _optimizer_class(settings.optimizer)(parameters, **_optimizer_arguments(settings, lr))
-
-
-def check_optimizer(settings: ClientSettings) -> None:
-    """Raises `ValueError` if the optimiser does not exist, does not take its options, or cannot make a plain step."""
-    given = sorted(settings.optimizer_options.keys() & {"lr", "momentum", "weight_decay"})
-    if given:
-        raise ValueError(f"client.optimizer_options: {given[0]!r} is not allowed: set client.{given[0]}")
-    _optimizer_class(settings.optimizer)
-    parameter = torch.zeros(2, 2)
-    parameter.grad = torch.zeros(2, 2)
-    try:
-        make_optimizer(settings, [parameter], settings.lr).step()
-    except (TypeError, RuntimeError, ValueError) as error:
-        options = f" with {settings.optimizer_options!r}" if settings.optimizer_options else ""
-        raise ValueError(f"client.optimizer: {settings.optimizer!r}{options} is not allowed: {error}") from error
-
-
-@cache
-def _optimizer_class(name: str) -> type[torch.optim.Optimizer]:
-    classes = {
-        key.lower(): value
-        for key, value in vars(torch.optim).items()
-        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
-    }
-    if name.lower() not in classes:
-        raise ValueError(f"client.optimizer: {name!r} is not known; allowed: {', '.join(sorted(classes))}")
-    return classes[name.lower()]
-
-
-def _optimizer_arguments(settings: ClientSettings, lr: float) -> dict[str, Any]:
-    accepted = inspect.signature(_optimizer_class(settings.optimizer)).parameters
-    arguments: dict[str, Any] = {"lr": lr}
-    if "weight_decay" in accepted:
-        arguments["weight_decay"] = settings.weight_decay
-    if settings.optimizer.lower() == "sgd":
-        arguments["momentum"] = settings.momentum
-    if "fused" in accepted and "foreach" not in settings.optimizer_options:
-        arguments["fused"] = True  # one pass over the weights: half the time of a step on the CPU
-    return {**arguments, **settings.optimizer_options}
+    return optimizer_class(settings.optimizer)(parameters, **optimizer_arguments(settings, lr))

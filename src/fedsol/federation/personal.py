@@ -12,15 +12,15 @@ from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.config.fields import Number, Share
-from fedsol.config.validation import input_error
+from fedsol.config.tables import input_error
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
-from fedsol.core.weights import Weights, clone
+from fedsol.core.weights import Weights, clone, on_device
 from fedsol.data.batches import evaluation_batches
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import evaluate
 from fedsol.federation.federation import Federation
-from fedsol.federation.local_training import ClientData, LocalTraining, on_device, train_client
+from fedsol.federation.local_training import ClientData, LocalTraining, train_client
 from fedsol.federation.neighbors import Answers, Memory, choose_mixing
 from fedsol.federation.own_sets import OwnSets, Samples, own_sets
 from fedsol.federation.personal_settings import PersonalSettings

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 
 from fedsol.algorithms.knn_per import KNNPer
 from fedsol.algorithms.local_only import LocalOnly
-from fedsol.config.validation import Table, input_error
+from fedsol.config.tables import Table, input_error
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 

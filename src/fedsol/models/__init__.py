@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedsol.config.validation import suggestion
+from fedsol.config.tables import suggestion
 from fedsol.errors import InputError
 from fedsol.models.cnn import CNN
 from fedsol.models.resnet import ResNet18

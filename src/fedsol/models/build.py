@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fedsol.config.validation import unknown_name
+from fedsol.config.tables import unknown_name
 from fedsol.core.imports import import_object
 from fedsol.errors import InputError
 from fedsol.models import MODELS, ModelShape, ModelSpec

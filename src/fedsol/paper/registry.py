@@ -1,6 +1,6 @@
 """Every recipe by its name."""
 
-from fedsol.config.validation import unknown_name
+from fedsol.config.tables import unknown_name
 from fedsol.paper.analyses import analysis_recipes
 from fedsol.paper.data_figures import data_recipes
 from fedsol.paper.figures import figure_recipes

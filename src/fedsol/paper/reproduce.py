@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsol.algorithms import find_algorithm
-from fedsol.config.experiment import Experiment, parse_override
+from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import parse_override
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError, RunError
 from fedsol.paper.needs import check_data

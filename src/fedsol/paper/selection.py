@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from fedsol.config.validation import suggestion
+from fedsol.config.tables import suggestion
 from fedsol.errors import InputError
 from fedsol.paper.recipe import Cell
 

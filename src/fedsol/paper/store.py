@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsol.config.experiment import Experiment, differing_keys, keys_without_effect
+from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import differing_keys, keys_without_effect
 from fedsol.errors import InputError
 from fedsol.paper import setting
 from fedsol.paper.recipe import FinishedRun

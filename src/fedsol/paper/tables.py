@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsol.algorithms import ALGORITHMS
-from fedsol.config.catalog import settings_of
+from fedsol.algorithms import find_algorithm
 from fedsol.config.experiment import Experiment
+from fedsol.config.fields import settings_of
 from fedsol.data.catalog import SPECS
 from fedsol.paper.numbers import Key, Number, read_table
 from fedsol.paper.recipe import Afterwards, Cell, Evaluate, Measure, Ours, Recipe
@@ -185,7 +185,7 @@ def _defaults(cells: Sequence[Cell], _root: Path) -> dict[Key, Ours]:
     """fedsol's default of every selected hyperparameter."""
     found = {}
     for cell in cells:
-        settings = {item["name"]: item["default"] for item in settings_of(ALGORITHMS[cell.facts["method"]])}
+        settings = {item["name"]: item["default"] for item in settings_of(find_algorithm(cell.facts["method"]))}
         found[cell.key] = Ours(float(settings[cell.facts["parameter"]]))
     return found
 

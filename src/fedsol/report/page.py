@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedsol.config.experiment import flatten
+from fedsol.config.overrides import flatten
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
 from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names

@@ -13,7 +13,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedsol.config.experiment import PRIVATE, Experiment, differing_keys
+from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import differing_keys
+from fedsol.config.tables import PRIVATE
 from fedsol.core.files import disk_errors_named, read_json_object, write_atomically
 from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset

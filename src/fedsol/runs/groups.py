@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsol.config.experiment import KEYS_WITHOUT_EFFECT
+from fedsol.config.overrides import KEYS_WITHOUT_EFFECT
 from fedsol.runs.run import Run
 
 

@@ -4,7 +4,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fedsol.config.experiment import Experiment, flatten, parse_toml
+from fedsol.config.experiment import Experiment, parse_toml
+from fedsol.config.overrides import flatten
 from fedsol.core.files import read_json_object
 from fedsol.core.weights import Weights
 from fedsol.data.manifest import Manifest, load_manifest

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsol.config.experiment import Experiment, parse_override
+from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import parse_override
 from fedsol.errors import InputError
 from fedsol.studies.variants import Variant
 

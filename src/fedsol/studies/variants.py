@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsol.algorithms import ALGORITHMS
-from fedsol.config.experiment import Experiment, parse_override
+from fedsol.config.catalog import ALGORITHMS
+from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import parse_override
 from fedsol.errors import InputError
 
 SERVER_OPTIMIZERS: dict[str, dict[str, Any]] = {

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsol.config.validation import unknown_name
+from fedsol.config.tables import unknown_name
 from fedsol.errors import InputError
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from fedsol.config.experiment import Experiment, flatten
+from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import flatten
 from fedsol.trackers.base import Tracker
 
 PARAMETERS_AT_ONCE = 100

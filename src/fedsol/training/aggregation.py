@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.config.experiment import ServerSettings
+from fedsol.config.tables import ServerSettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import Weights, add, norm, pick, subtract
 from fedsol.training.server_optimizer import apply_server_optimizer

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from fedsol.config.experiment import ServerSettings
+from fedsol.config.tables import ServerSettings
 from fedsol.core.messages import ServerState, State
 from fedsol.core.weights import prefixed, without_prefix
 

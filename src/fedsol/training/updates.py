@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedsol.config.experiment import Experiment
-from fedsol.core.messages import Missing, ServerState, State, Update
+from fedsol.core.messages import Missing, ServerState, State, Update, receipt
 from fedsol.core.randomness import generator_for
-from fedsol.core.receipts import receipt
 from fedsol.core.weights import add, pick, size_in_bytes
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates

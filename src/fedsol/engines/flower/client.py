@@ -13,10 +13,10 @@ from flwr.clientapp.mod import fixedclipping_mod
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 
-from fedsol.config.experiment import PRIVATE, Experiment, parse_toml
-from fedsol.core.messages import Job, Update
+from fedsol.config.experiment import Experiment, parse_toml
+from fedsol.config.tables import PRIVATE
+from fedsol.core.messages import Job, Update, receipt, round_of
 from fedsol.core.randomness import one_torch_thread
-from fedsol.core.receipts import receipt, round_of
 from fedsol.engines.flower import records
 from fedsol.engines.flower.states import NodeStates
 from fedsol.errors import FedsolError, InputError

@@ -11,8 +11,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
-from fedsol.core.messages import Job, State, Update
-from fedsol.core.receipts import receipt, round_of
+from fedsol.core.messages import Job, State, Update, receipt, round_of
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.personal import PersonalResult

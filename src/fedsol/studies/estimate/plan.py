@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedsol.algorithms import find_algorithm
-from fedsol.config.experiment import DataSettings, Experiment
+from fedsol.config.experiment import Experiment
+from fedsol.config.tables import DataSettings
 from fedsol.core.randomness import generator_for, numpy_generator_for
 from fedsol.data.catalog import SPECS, stored_shape
 from fedsol.data.files import DatasetFiles

@@ -1,0 +1,89 @@
+"""The `[algorithm]` table: a name of the catalog or `module:Class`, and that class's own settings.
+
+Classes are imported when they are first asked for, so that the configuration knows none of them itself; that is why
+they are `Any` here. `fedsol.algorithms` has the same functions with their types.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, Field, ValidationError, create_model
+
+from fedsol.config.catalog import ALGORITHMS, DEFAULT_ALGORITHM
+from fedsol.config.tables import Table, input_error, unknown_name
+from fedsol.core.imports import import_object
+from fedsol.errors import InputError
+
+
+def find_algorithm(name: str) -> Any:
+    """Return the class of a registered name or of `module:Class`."""
+    if name in ALGORITHMS:
+        known = ALGORITHMS[name]
+        return _built_in(known) if isinstance(known, str) else known
+    if ":" not in name:
+        raise unknown_name("algorithm.name", name, ALGORITHMS)
+    found = import_object(name, "algorithm.name")
+    if not (isinstance(found, type) and issubclass(found, _base()) and "__dataclass_params__" in vars(found)):
+        raise InputError(
+            f"algorithm.name: must be a @dataclass(frozen=True) derived from fedsol.Algorithm (got {name!r})"
+        )
+    return found
+
+
+@functools.cache
+def _built_in(reference: str) -> Any:
+    return import_object(reference, "algorithm.name")
+
+
+def _base() -> Any:
+    return _built_in("fedsol.algorithms.base:Algorithm")
+
+
+def make_algorithm(table: Mapping[str, Any]) -> Any:
+    """Return the algorithm that an `[algorithm]` table describes."""
+    settings = dict(table)
+    cls = find_algorithm(settings.pop("name", DEFAULT_ALGORITHM))
+    checker = _checker(cls)
+    try:
+        return cls(**checker(**settings).model_dump())
+    except ValidationError as error:
+        raise input_error(error, "algorithm", {"algorithm": ["name", *checker.model_fields]}) from error
+    except ValueError as error:
+        field, _, _ = str(error).partition(":")
+        raise InputError(f"algorithm{'.' if field in checker.model_fields else ': '}{error}") from error
+
+
+@functools.cache
+def _checker(cls: type) -> type[BaseModel]:
+    """Return the table that checks an algorithm's settings; making it takes longer than using it."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields = {field.name: (hints[field.name], _default(field)) for field in dataclasses.fields(cls)}
+    checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]
+    return checker
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    """Return a field's default as pydantic wants it."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return ... if field.default_factory is dataclasses.MISSING else Field(default_factory=field.default_factory)
+
+
+def complete_table(table: Any) -> dict[str, Any]:
+    """Return an `[algorithm]` table (or an algorithm itself) with every setting spelled out and checked."""
+    if isinstance(table, _base()):
+        return {"name": name_of(type(table)), **dataclasses.asdict(table)}
+    if not isinstance(table, Mapping):
+        raise InputError(f"algorithm: must be a table with a name (got {table!r})")
+    name = table.get("name", DEFAULT_ALGORITHM)
+    if not isinstance(name, str):
+        raise InputError(f"algorithm.name: must be a string (got {name!r})")
+    return {"name": name, **dataclasses.asdict(make_algorithm(table))}
+
+
+def name_of(cls: type) -> str:
+    """Return the registered name of an algorithm's class, or the `module:Class` by which it can be imported."""
+    reference = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, known in ALGORITHMS.items() if known in (cls, reference)), reference)

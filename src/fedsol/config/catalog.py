@@ -1,0 +1,71 @@
+"""What fedsol knows by name, as plain data: algorithms and ready experiments."""
+
+from dataclasses import dataclass
+from typing import Any
+
+ALGORITHMS: dict[str, str | type] = {
+    "fedavg": "fedsol.algorithms.fedavg:FedAvg",
+    "fedprox": "fedsol.algorithms.fedprox:FedProx",
+    "fednova": "fedsol.algorithms.fednova:FedNova",
+    "scaffold": "fedsol.algorithms.scaffold:Scaffold",
+    "fedntd": "fedsol.algorithms.fedntd:FedNTD",
+    "fedsam": "fedsol.algorithms.fedsam:FedSAM",
+    "fedasam": "fedsol.algorithms.fedsam:FedASAM",
+    "feddyn": "fedsol.algorithms.feddyn:FedDyn",
+    "moon": "fedsol.algorithms.moon:MOON",
+    "fedsol": "fedsol.algorithms.fedsol:FedSOL",
+    "fedsol-ablation": "fedsol.algorithms.ablation:FedSOLAblation",
+    "local-only": "fedsol.algorithms.local_only:LocalOnly",
+    "perfedavg": "fedsol.algorithms.perfedavg:PerFedAvg",
+    "fedbabu": "fedsol.algorithms.fedbabu:FedBABU",
+    "knn-per": "fedsol.algorithms.knn_per:KNNPer",
+}
+"""The class of each algorithm, as `module:Class`; `fedsol.register` adds classes themselves."""
+
+DEFAULT_ALGORITHM = "fedsol"
+
+
+@dataclass(frozen=True)
+class ReadyExperiment:
+    """An experiment that has a name: what `fedsol list experiments` says of it, and its tables."""
+
+    description: str
+    tables: dict[str, Any]
+
+
+def _of_the_paper(title: str, data: str, model: str = "cnn", alpha: float = 0.1) -> ReadyExperiment:
+    return ReadyExperiment(
+        f"{title}, Dirichlet {alpha}, with the paper's clients, rounds and training settings.",
+        {
+            "data": {"name": data, "partition": {"kind": "dirichlet", "alpha": alpha}},
+            "model": {"name": model},
+            "algorithm": {"name": DEFAULT_ALGORITHM},
+        },
+    )
+
+
+EXPERIMENTS: dict[str, ReadyExperiment] = {
+    "cifar10-sharding": ReadyExperiment(
+        "CIFAR-10, two shards per client, with the paper's clients, rounds and training settings.",
+        {
+            "data": {"name": "cifar10", "partition": {"kind": "sharding", "shards": 2}},
+            "model": {"name": "cnn"},
+            "algorithm": {"name": DEFAULT_ALGORITHM},
+        },
+    ),
+    "cifar10": _of_the_paper("CIFAR-10", "cifar10"),
+    "cifar100": _of_the_paper("CIFAR-100", "cifar100", "resnet18", alpha=0.05),
+    "cinic10": _of_the_paper("CINIC-10", "cinic10"),
+    "imagenet100": _of_the_paper("ImageNet-100", "imagenet100", "resnet18"),
+    "mnist": _of_the_paper("MNIST", "mnist"),
+    "pathmnist": _of_the_paper("PathMNIST", "pathmnist"),
+    "quickstart": ReadyExperiment(
+        "Embedded handwritten digits, 20 unlike clients, FedSOL: a few seconds, no download.",
+        {
+            "data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0.1}},
+            "algorithm": {"name": DEFAULT_ALGORITHM},
+        },
+    ),
+    "svhn": _of_the_paper("SVHN", "svhn"),
+    "tissuemnist": _of_the_paper("TissueMNIST", "tissuemnist"),
+}

@@ -1,0 +1,50 @@
+"""The client's optimizer by its name: its class in torch.optim, its arguments, and whether it accepts them."""
+
+import inspect
+from functools import cache
+from typing import Any
+
+import torch
+
+from fedsol.config.tables import ClientSettings, suggestion
+
+
+def check_optimizer(settings: ClientSettings) -> None:
+    """Raise `ValueError` if the optimizer does not exist, does not take its options, or cannot make a plain step."""
+    given = sorted(settings.optimizer_options.keys() & {"lr", "momentum", "weight_decay"})
+    if given:
+        raise ValueError(f"client.optimizer_options: must not have {given[0]!r}; set client.{given[0]}")
+    optimizer_class(settings.optimizer)
+    parameter = torch.zeros(2, 2)
+    parameter.grad = torch.zeros(2, 2)
+    try:
+        optimizer_class(settings.optimizer)([parameter], **optimizer_arguments(settings, settings.lr)).step()
+    except (TypeError, RuntimeError, ValueError) as error:
+        options = f" with {settings.optimizer_options!r}" if settings.optimizer_options else ""
+        raise ValueError(f"client.optimizer: cannot use {settings.optimizer!r}{options}: {error}") from error
+
+
+@cache
+def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
+    """Return the class of torch.optim with this name, whatever its case."""
+    classes = {
+        key.lower(): value
+        for key, value in vars(torch.optim).items()
+        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
+    }
+    if name.lower() not in classes:
+        raise ValueError(f"client.optimizer: unknown value {name!r}; {suggestion(name, classes)}")
+    return classes[name.lower()]
+
+
+def optimizer_arguments(settings: ClientSettings, lr: float) -> dict[str, Any]:
+    """Return the arguments of the optimizer but for the parameters."""
+    accepted = inspect.signature(optimizer_class(settings.optimizer)).parameters
+    arguments: dict[str, Any] = {"lr": lr}
+    if "weight_decay" in accepted:
+        arguments["weight_decay"] = settings.weight_decay
+    if settings.optimizer.lower() == "sgd":
+        arguments["momentum"] = settings.momentum
+    if "fused" in accepted and "foreach" not in settings.optimizer_options:
+        arguments["fused"] = True  # one pass over the weights: half the time of a step on the CPU
+    return {**arguments, **settings.optimizer_options}

@@ -1,0 +1,86 @@
+"""Dotted keys: `--set`, tables flattened to one, and the keys in which two experiments differ."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedsol.config.algorithm import make_algorithm
+from fedsol.errors import InputError
+
+if TYPE_CHECKING:
+    from fedsol.config.experiment import Experiment
+
+KEYS_WITHOUT_EFFECT = {
+    "engine.kind",
+    "engine.workers",
+    "engine.address",
+    "engine.client_cpus",
+    "engine.client_gpus",
+    "engine.timeout",
+    "engine.patience",
+    "data.root",
+    "data.download",
+    "data.cache",
+    "data.private.test",
+    "server.checkpoint_every",
+}
+"""Keys that may differ between the two halves of a resumed run: no result depends on them."""
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`key=value` with the value in TOML notation; a bare word is a string."""
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise InputError(f"--set {text!r}: must be key=value, for example --set algorithm.rho=1.5")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables with dotted keys replaced. Naming another algorithm drops the settings of the one before."""
+    result = _copy_tables(tables)
+    new_name = changes.get("algorithm.name")
+    old = result.get("algorithm", {})
+    if new_name is not None and isinstance(old, dict) and old.get("name") != new_name:
+        result["algorithm"] = {}
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        table = result
+        for part in path:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise InputError(f"{key}: {part!r} is a value, not a table")
+        table[last] = value
+    return result
+
+
+def _copy_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy_tables(value) if isinstance(value, Mapping) else value for key, value in tables.items()}
+
+
+def differing_keys(one: Experiment, other: Experiment) -> list[str]:
+    """Dotted keys in which two experiments differ, but for those that cannot change a result."""
+    left, right = flatten(one.model_dump()), flatten(other.model_dump())
+    keys = sorted((left.keys() | right.keys()) - (keys_without_effect(one) & keys_without_effect(other)))
+    return [key for key in keys if left.get(key) != right.get(key)]
+
+
+def keys_without_effect(experiment: Experiment) -> set[str]:
+    """Dotted keys that cannot change the result of this experiment."""
+    own = make_algorithm(experiment.algorithm).settings_without_effect()
+    return KEYS_WITHOUT_EFFECT | {f"algorithm.{name}" for name in own}
+
+
+def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted keys."""
+    result: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            result.update(flatten(value, f"{prefix}{key}."))
+        else:
+            result[prefix + key] = value
+    return result
