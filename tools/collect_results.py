@@ -17,8 +17,8 @@ from fedsol.algorithms import find_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.paper.recipe import LAST
-from fedsol.paper.store import read_run
+from fedsol.paper.store import LAST
+from fedsol.runs.run import Run
 
 COPIED = ("metrics.jsonl", "summary.json")
 
@@ -32,7 +32,7 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
         raise InputError(f"{source}: there is no such folder")
     copied = 0
     for file in sorted(source.rglob("experiment.toml")):
-        run = read_run(file.parent)
+        run = Run.load(file.parent)
         name = file.parent.relative_to(source)
         if len(run.rows) != run.experiment.rounds or not (file.parent / "summary.json").is_file():
             say(f"{name}: {len(run.rows)} of {run.experiment.rounds} rounds, left out")

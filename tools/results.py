@@ -10,9 +10,9 @@ from fedsol.config.experiment import Experiment, read_toml
 from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, differing_keys
 from fedsol.errors import InputError
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, FinishedRun, Ours
-from fedsol.paper.results import ours_of
-from fedsol.paper.store import fingerprint, flat, read_run
+from fedsol.paper.recipe import Cell, Ours, accuracy_of
+from fedsol.paper.store import fingerprint, flat
+from fedsol.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Kept:
 
     group: str
     cell: str
-    run: FinishedRun
+    run: Run
     environment: Mapping[str, Any]
 
     def until(self, rounds: int) -> "Kept":
         """The run as it stood after so many rounds."""
-        return replace(self, run=replace(self.run, rows=self.run.rows[:rounds]))
+        return replace(self, run=Run(self.run.experiment, self.run.rows[:rounds], directory=self.run.path))
 
 
 def read_kept(results: Path) -> list[Kept]:
@@ -39,7 +39,7 @@ def read_kept(results: Path) -> list[Kept]:
     for file in sorted(files):
         group, cell, *_ = file.parent.relative_to(results).parts
         environment = json.loads((file.parent / "environment.json").read_text(encoding="utf-8"))
-        kept.append(Kept(group, cell, read_run(file.parent), environment))
+        kept.append(Kept(group, cell, Run.load(file.parent), environment))
         _check_cell(kept[-1], [item for item in kept[:-1] if (item.group, item.cell) == (group, cell)])
     return kept
 
@@ -137,7 +137,7 @@ class Index:
 
     def ours(self, cells: Sequence[Cell]) -> dict[Key, Ours]:
         """Our numbers for the cells of a recipe."""
-        found = {cell.key: ours_of(cell, [item.run for item in self.of(cell)]) for cell in cells}
+        found = {cell.key: accuracy_of(cell, [item.run for item in self.of(cell)]) for cell in cells}
         return {key: ours for key, ours in found.items() if ours is not None}
 
 

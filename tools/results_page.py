@@ -14,14 +14,14 @@ from fedsol.algorithms.gradients import DEFAULT_STRENGTH
 from fedsol.config.overrides import keys_without_effect
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.paper.figures import draw_runs
+from fedsol.paper.figures import draw_smoothed
 from fedsol.paper.numbers import Number
 from fedsol.paper.printing import as_markdown
-from fedsol.paper.recipe import LAST, Cell, FinishedRun, Recipe
-from fedsol.paper.registry import recipes
-from fedsol.paper.setting import DATASETS
-from tools.results_perturbations import perturbation_table
-from tools.results_runs import (
+from fedsol.paper.recipe import Cell, LastAccuracy, Table, TrainedTable, table_of
+from fedsol.paper.registry import RECIPES
+from fedsol.paper.settings import DATASETS
+from fedsol.paper.store import LAST, first_round_at, last_mean
+from tools.results import (
     Group,
     Index,
     Kept,
@@ -32,6 +32,7 @@ from tools.results_runs import (
     read_measured,
     setting_of,
 )
+from tools.results_perturbations import perturbation_table
 
 INTRODUCTION = """# Results
 
@@ -59,11 +60,10 @@ def render(results: Path) -> str:
     if discussion.is_file():
         parts.append(discussion.read_text(encoding="utf-8"))
     index = Index(at_common_rounds(kept))
-    filled = [(recipe, recipe.cells()) for recipe in recipes().values()]
-    tables = _tables(filled, read_measured(results), index)
+    all_tables = [table_of(make()) for make in RECIPES.values()]
+    tables = _tables(all_tables, read_measured(results), index)
     parts += ["## Tables of the paper\n", *tables] if tables else []
-    trained = [cell for recipe, cells in filled if recipe.evaluate is None for cell in cells]
-    paper = _paper_numbers(trained, index)
+    paper = _paper_numbers([cell for table in all_tables if _shows_accuracy(table) for cell in table.cells], index)
     parts += [CURVES, *(_group(group, paper) for group in read_groups(results, kept))]
     parts.append(_every_run(kept))
     return "\n".join(parts)
@@ -72,7 +72,11 @@ def render(results: Path) -> str:
 def draw(results: Path, folder: Path) -> list[Path]:
     """The learning curves of every group, as the page shows them."""
     return [
-        draw_runs(_smoothed(group.runs), folder / f"{group.name}.png", f"{_title(group)}: mean of {LAST} rounds")
+        draw_smoothed(
+            {cell: [item.run for item in items] for cell, items in _cells(group.runs).items()},
+            folder / f"{group.name}.png",
+            f"{_title(group)}: mean of {LAST} rounds",
+        )
         for group in read_groups(results, read_kept(results))
     ]
 
@@ -82,23 +86,27 @@ def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
     cells: dict[str, list[Kept]] = {}
     for item in runs:
         cells.setdefault(item.cell, []).append(item)
-    return dict(sorted(cells.items(), key=lambda pair: (-fmean(item.run.means[-1] for item in pair[1]), pair[0])))
+    return dict(sorted(cells.items(), key=lambda pair: (-fmean(last_mean(item.run) for item in pair[1]), pair[0])))
 
 
-def _tables(filled: Sequence[tuple[Recipe, list[Cell]]], measured: Mapping[str, Measured], index: Index) -> list[str]:
+def _shows_accuracy(table: Table) -> bool:
+    """Return whether the numbers are accuracies of runs; others take their models, which are not in results/."""
+    return isinstance(table, TrainedTable) and isinstance(table.evaluation, LastAccuracy)
+
+
+def _tables(tables: Sequence[Table], computed: Mapping[str, Measured], index: Index) -> list[str]:
     """Every table that has a number of ours, cut to the rows and columns that do."""
     parts = []
-    for recipe, cells in filled:
-        # What `evaluate` makes of a run needs its models, which are not kept.
-        trained = {} if recipe.evaluate else index.ours(cells)
-        table = measured.get(recipe.name)
-        ours = {**(table.numbers if table else {}), **trained}
+    for table in tables:
+        trained = index.ours(table.cells) if _shows_accuracy(table) else {}
+        made = computed.get(table.name)
+        ours = {**(made.numbers if made else {}), **trained}
         different = {tuple(run.path for run in found.runs) for found in trained.values()}
-        has_numbers = any(cell.paper for cell in cells if cell.key in ours)
+        has_numbers = any(cell.paper for cell in table.cells if cell.key in ours)
         # A table that shares nothing but FedAvg with the runs says nothing.
-        if has_numbers and (len(different) > 1 or table):
-            made = f"- Made by {_source(table.environment)}.\n" if table else ""
-            parts.append(as_markdown(recipe, cells, ours, "###", only_filled=True) + made)
+        if has_numbers and (len(different) > 1 or made):
+            source = f"- Made by {_source(made.environment)}.\n" if made else ""
+            parts.append(as_markdown(table, ours, "###", only_filled=True) + source)
     return parts
 
 
@@ -135,7 +143,7 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
     cells = _cells(common)
     runs = {cell: items[0].run.experiment for cell, items in cells.items()}
     bases = {setting_of(run): cell for cell, run in runs.items() if run.algorithm["name"] == "fedavg"}
-    ours = {cell: fmean(item.run.means[-1] for item in items) for cell, items in cells.items()}
+    ours = {cell: fmean(last_mean(item.run) for item in items) for cell, items in cells.items()}
     theirs = {cell: paper[item.run.path] for cell, items in cells.items() for item in items if item.run.path in paper}
     titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
     titles += ["gain over FedAvg", "paper, all rounds", "paper's gain"]
@@ -145,15 +153,15 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
             cell,
             ", ".join(str(item.run.experiment.seed) for item in items),
             " to ".join(map(str, sorted({len(item.run.rows) for item in items}))),
-            _percent(item.run.accuracies[-1] for item in items),
-            _percent(item.run.means[-1] for item in items),
-            _percent(max(item.run.accuracies) for item in items),
+            _percent(item.run.accuracies[-1][1] for item in items),
+            _percent(last_mean(item.run) for item in items),
+            _percent(max(accuracy for _, accuracy in item.run.accuracies) for item in items),
             str(theirs.get(cell, "")),
         ]
         compared = ["", "", ""]
         base = bases.get(setting_of(runs[cell]), cell)
         if base != cell:
-            reached = [item.run.reached(ours[base]) for item in items]
+            reached = [first_round_at(ours[base], item.run) for item in items]
             compared[0] = ", ".join("–" if found is None else str(found) for found in reached)
             compared[1] = f"{100 * (ours[cell] - ours[base]):+.2f}"
             if cell in theirs and base in theirs:
@@ -174,7 +182,7 @@ def _by_rounds(cells: Mapping[str, Sequence[Kept]]) -> list[str]:
     lines.append("|---|" + "---:|" * len(blocks))
     for cell, items in cells.items():
         values = [
-            [row["test_accuracy"] for item in items for row in item.run.evaluated if first <= row["round"] <= end]
+            [accuracy for item in items for number, accuracy in item.run.accuracies if first <= number <= end]
             for first, end in blocks
         ]
         lines.append(f"| {cell} | {' | '.join(_percent(block) if block else '' for block in values)} |")
@@ -186,7 +194,7 @@ def _went_on(runs: Sequence[Kept]) -> list[str]:
     common = min(len(item.run.rows) for item in runs)
     longer = [
         f"{item.cell} (seed {item.run.experiment.seed}) after {len(item.run.rows)} rounds: "
-        f"{_percent(item.run.accuracies[-1:])}, mean of the last {LAST} {_percent(item.run.means[-1:])}"
+        f"{_percent([item.run.accuracies[-1][1]])}, mean of the last {LAST} {_percent([last_mean(item.run)])}"
         for item in runs
         if len(item.run.rows) > common
     ]
@@ -202,11 +210,6 @@ def _title(group: Group) -> str:
     part = f", {100 * experiment.data.part:g} % of the data" if experiment.data.part < 1 else ""
     about = f": {group.about}" if group.about else ""
     return f"{names.get(experiment.data.name, experiment.data.name)}, {level}, {experiment.model.name}{part}{about}"
-
-
-def _smoothed(runs: Sequence[Kept]) -> Mapping[str, list[FinishedRun]]:
-    """Every accuracy replaced by the mean of the last ten rounds: single rounds jump too much."""
-    return {cell: [item.run.smoothed() for item in items] for cell, items in _cells(runs).items()}
 
 
 def _every_run(kept: Sequence[Kept]) -> str:

@@ -3,9 +3,9 @@
 import statistics
 from collections.abc import Sequence
 
-from fedsol.paper.recipe import LAST
-from fedsol.paper.setting import METHODS
-from tools.results_runs import Kept, setting_of
+from fedsol.paper.settings import METHODS
+from fedsol.paper.store import LAST, last_mean
+from tools.results import Kept, setting_of
 
 FIXED = {key: value for key, value in METHODS["FedSOL"].items() if key not in ("strength", "perturb", "rho")}
 """What the runs of the table have in common: all of FedSOL's settings but those that it shows."""
@@ -41,4 +41,4 @@ def perturbation_table(runs: Sequence[Kept]) -> list[str]:
 
 def _mean(items: Sequence[Kept]) -> str:
     """Over seeds, in %; empty without a run."""
-    return f"{100 * statistics.fmean(item.run.means[-1] for item in items):.2f}" if items else ""
+    return f"{100 * statistics.fmean(last_mean(item.run) for item in items):.2f}" if items else ""

@@ -10,7 +10,7 @@ from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.paper import data_figures
 from fedsol.paper.recipe import Folders
-from fedsol.paper.registry import recipes
+from fedsol.paper.registry import find_recipe
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def labels(monkeypatch):
 
 
 def test_partitions_among_ten_clients(labels, tmp_path):
-    recipe = recipes()["partitions"]
-    cells = recipe.cells()
-    ours = recipe.measure(cells, tmp_path)
+    recipe = find_recipe("partitions")
+    cells = recipe.table.cells
+    ours = recipe.table.compute(cells, tmp_path)
     assert len(cells) == len(ours) == 8 * 4
     for level in ("s = 2", "s = 10"):
         assert ours["Sharding", level, "samples, min"].mean == ours["Sharding", level, "samples, max"].mean == 100
@@ -41,9 +41,9 @@ def test_partitions_among_ten_clients(labels, tmp_path):
 
 
 def test_partitions_without_the_data(tmp_path):
-    recipe = recipes()["partitions"]
+    recipe = find_recipe("partitions")
     with pytest.raises(InputError, match=r"cifar10/cifar-10-binary.tar.gz is missing"):
-        recipe.measure(recipe.cells(), tmp_path)
+        recipe.table.compute(recipe.table.cells, tmp_path)
 
 
 def make_sample(root: Path, dataset: str, shape: tuple[int, ...], classes: int) -> Path:
@@ -59,9 +59,9 @@ def make_sample(root: Path, dataset: str, shape: tuple[int, ...], classes: int) 
 def test_medical_images_of_a_sample(tmp_path):
     make_sample(tmp_path, "pathmnist", (28, 28, 3), 9)
     make_sample(tmp_path, "tissuemnist", (28, 28), 8)
-    recipe = recipes()["medical"]
-    cells = recipe.cells()
-    ours = recipe.measure(cells, tmp_path)
+    recipe = find_recipe("medical")
+    cells = recipe.table.cells
+    ours = recipe.table.compute(cells, tmp_path)
     assert [ours[cell.key].mean for cell in cells] == [27, 9, 24, 8]
     assert "some.npz, as pathmnist.npz is not there" in ours["", "PathMNIST", "images"].differs[0]
     written = recipe.draw(cells, ours, Folders(tmp_path, tmp_path / "out")).files
@@ -70,9 +70,9 @@ def test_medical_images_of_a_sample(tmp_path):
 
 def test_medical_images_that_are_missing_are_named(tmp_path):
     make_sample(tmp_path, "pathmnist", (28, 28, 3), 9)
-    recipe = recipes()["medical"]
+    recipe = find_recipe("medical")
     with pytest.raises(InputError) as caught:
-        recipe.measure(recipe.cells(), tmp_path)
+        recipe.table.compute(recipe.table.cells, tmp_path)
     assert f"tissuemnist: {tmp_path}/tissuemnist/tissuemnist.npz is missing" in str(caught.value)
     assert "At hand: pathmnist: --only dataset=pathmnist" in str(caught.value)
     assert "pathmnist.npz is missing" not in str(caught.value)

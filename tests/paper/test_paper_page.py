@@ -8,14 +8,14 @@ import pytest
 
 import fedsol
 from fedsol.errors import InputError
-from fedsol.paper.recipe import FinishedRun
-from fedsol.paper.registry import recipes
-from fedsol.paper.setting import METHODS, experiment
-from fedsol.paper.setting import fedsol as fedsol_table
-from fedsol.paper.store import read_run
+from fedsol.paper.registry import find_recipe
+from fedsol.paper.settings import METHODS, experiment
+from fedsol.paper.settings import fedsol as fedsol_table
+from fedsol.paper.store import first_round_at, last_mean, smoothed
+from fedsol.runs.run import Run
 from tools import collect_results as collect
 from tools import results_page as page
-from tools.results_runs import Index, Kept, read_kept
+from tools.results import Index, Kept, read_kept
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COLUMN = "CIFAR-10, alpha = 0.1"
@@ -223,7 +223,7 @@ def test_what_is_perturbed_and_rho_side_by_side(results):
 
 
 def test_test_accuracies_are_not_shown_as_those_of_personal_models(results):
-    assert any(cell.paper for cell in recipes()["personalized"].cells() if Index(read_kept(results)).of(cell))
+    assert any(cell.paper for cell in find_recipe("personalized").cells if Index(read_kept(results)).of(cell))
     assert "### personalized" not in page.render(results)
 
 
@@ -249,7 +249,7 @@ def test_every_picture_of_the_committed_page_is_there():
 def test_most_data_and_most_rounds_count(results):
     keep(results, "part/fedavg", METHODS["FedAvg"], [0.5] * 90, **{"data.part": 0.1})
     keep(results, "short/fedavg", METHODS["FedAvg"], [0.6] * 2)
-    cells = recipes()["main"].cells()
+    cells = find_recipe("main").cells
     ours = Index(read_kept(results)).ours(cells)
     assert ours["LDA", "FedAvg", COLUMN].mean == 20.0
     assert [run.path.parent.name for run in ours["LDA", "FedAvg", COLUMN].runs] == ["cifar10-dirichlet-0.1"]
@@ -294,7 +294,7 @@ def test_only_small_files_of_finished_runs_are_collected(tiny, tmp_path, capsys)
     names = sorted(path.relative_to(target).as_posix() for path in target.rglob("*.*"))
     kept = ["environment.json", "experiment.toml", "metrics.jsonl", "summary.json"]
     assert names == [f"group/whole/{name}" for name in kept]
-    assert read_run(target / "group" / "whole").rows == read_run(source / "group" / "whole").rows
+    assert Run.load(target / "group" / "whole").rows == Run.load(source / "group" / "whole").rows
     before = (target / "group" / "whole" / "environment.json").read_bytes()
     assert collect.main([str(source), "-o", str(target), "--tries"]) == 0
     assert (target / "group" / "whole" / "metrics.jsonl").is_file()
@@ -332,8 +332,8 @@ def test_a_source_that_is_not_there(tmp_path, capsys):
 
 def test_rounds_without_a_test_are_passed_over():
     rows = [{"round": number, "test_accuracy": None if number % 2 else number / 100} for number in range(1, 41)]
-    item = Kept("group", "cell", FinishedRun(Path("there"), fedsol.Experiment(), rows), {})
-    assert len(item.run.means) == 20
-    assert item.run.means[-1] == pytest.approx(sum(range(22, 41, 2)) / 1000)
-    assert item.run.reached(0.13) == 22  # the mean of 4, 6, … 22
-    assert item.run.reached(0.5) is None
+    item = Kept("group", "cell", Run(fedsol.Experiment(), rows, directory=Path("there")), {})
+    assert len(smoothed(item.run)) == 20
+    assert last_mean(item.run) == pytest.approx(sum(range(22, 41, 2)) / 1000)
+    assert first_round_at(0.13, item.run) == 22  # the mean of 4, 6, … 22
+    assert first_round_at(0.5, item.run) is None

@@ -9,14 +9,15 @@ from paper.tex import REPOSITORY, paper_source
 from fedsol.algorithms import make_algorithm
 from fedsol.analysis.strength import own_strength
 from fedsol.errors import InputError
-from fedsol.paper.recipe import Folders
-from fedsol.paper.registry import find_recipe, recipes
+from fedsol.paper.recipe import Figure, Folders, TrainedTable, table_of
+from fedsol.paper.registry import RECIPES, find_recipe
 from fedsol.paper.selection import select
-from fedsol.paper.setting import METHODS, experiment
+from fedsol.paper.settings import METHODS, experiment
 from fedsol.paper.store import fingerprint
 
-ALL = recipes()
-CELLS = {name: recipe.cells() for name, recipe in ALL.items()}
+ALL = {name: find_recipe(name) for name in RECIPES}
+TABLES = {name: table_of(recipe) for name, recipe in ALL.items()}
+CELLS = {name: table.cells for name, table in TABLES.items()}
 
 
 def cell(recipe, row, column, block=""):
@@ -57,10 +58,10 @@ def test_the_paper_cells_of_a_recipe(name, cells, experiments):
 def test_every_table_cell_has_its_number():
     for name, recipe in ALL.items():
         own = [one for one in CELLS[name] if not one.extra]
-        assert recipe.kind == "figure" or all(one.paper is not None for one in own)
+        assert isinstance(recipe, Figure) or all(one.paper is not None for one in own)
 
 
-@pytest.mark.parametrize("name", [name for name, recipe in ALL.items() if recipe.measure is None])
+@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if isinstance(table, TrainedTable)])
 def test_the_setting_is_the_papers(name):
     expected = {
         "mnist": (100, 0.1, 200),
@@ -211,6 +212,10 @@ def test_selection_of_what_is_not_there(only, message):
         select(CELLS["main"], [only])
 
 
+def test_a_recipe_is_known_by_its_own_name():
+    assert {name: table.name for name, table in TABLES.items()} == {name: name for name in ALL}
+
+
 def test_an_unknown_recipe():
     with pytest.raises(InputError, match="recipe: unknown value 'mian'; did you mean 'main'"):
         find_recipe("mian")
@@ -219,7 +224,7 @@ def test_an_unknown_recipe():
 def test_settings_of_fedsol_are_the_papers():
     for name in ("hyperparameters", "scenarios"):
         cells = CELLS[name]
-        ours = ALL[name].measure(cells, Path("data"))
+        ours = TABLES[name].compute(cells, Path("data"))
         assert {one.key: one.paper.mean for one in cells} == {key: value.mean for key, value in ours.items()}
 
 
@@ -227,7 +232,7 @@ def test_every_table_and_figure_of_the_paper_is_a_recipe():
     found = set(re.findall(r"\\label{((?:fig|tab):\w+)}", paper_source()))
     drawings = {"fig:fedsol_update", "fig:overview"}  # of the idea
     notation = {"tab:notations"}
-    assert found - drawings - notation == {recipe.label for recipe in ALL.values()}
+    assert found - drawings - notation == {table.label for table in TABLES.values()}
 
 
 def test_what_each_recipe_reads():
@@ -241,7 +246,7 @@ def test_what_each_recipe_reads():
 
 
 def test_flops_of_partial_perturbation():
-    ours = ALL["flops"].measure(CELLS["flops"], Path("data"))
+    ours = TABLES["flops"].compute(CELLS["flops"], Path("data"))
     # Of a step's three equal parts (forward, and backward to inputs and to weights) the head's proximal gradient adds
     # the forward one, and little else: the paper's 1.33.
     assert ours["", "All", "FLOPs"].mean == pytest.approx(2.0, abs=0.01)
@@ -251,7 +256,7 @@ def test_flops_of_partial_perturbation():
 
 def test_the_toy_example_ends_where_the_formulas_say(tmp_path):
     recipe, cells = ALL["toy"], CELLS["toy"]
-    ours = recipe.measure(cells, tmp_path)
+    ours = recipe.table.compute(cells, tmp_path)
     # mu = 0.5, delta = 0.1: (1 / 1.5, 0.1 / 0.6); rho = 0.5: (1, 1) shortened by 0.5 of sqrt(2).
     assert [one.paper.mean for one in cells] == pytest.approx([2 / 3, 1 / 6, 0.646447, 0.646447], abs=1e-6)
     assert [ours[one.key].mean for one in cells] == pytest.approx([one.paper.mean for one in cells], abs=4e-3)
@@ -266,8 +271,8 @@ def test_latency_is_measured_with_the_l2_loss(monkeypatch, tmp_path):
         asked.update(methods, model=federation.experiment.model.name, shape=federation.dataset.input_shape)
         return {name: float(number) for number, name in enumerate(methods)}
 
-    monkeypatch.setattr("fedsol.paper.measured.step_seconds", step_seconds)
-    ours = ALL["latency"].measure(CELLS["latency"], tmp_path)
+    monkeypatch.setattr("fedsol.paper.untrained.step_seconds", step_seconds)
+    ours = TABLES["latency"].compute(CELLS["latency"], tmp_path)
     assert (asked["model"], asked["shape"]) == ("resnet18", (3, 64, 64))
     assert (asked["FedSOL"].proximal, asked["FedSOL"].perturb) == ("l2", "head")
     assert [ours["", "Latency", name].mean for name in ("FedAvg", "FedProx", "FedNTD", "FedSAM", "FedSOL")] == [

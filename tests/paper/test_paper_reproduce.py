@@ -11,12 +11,14 @@ from typer.testing import CliRunner
 from fedsol.cli.app import app
 from fedsol.config.experiment import Experiment
 from fedsol.errors import RunError
-from fedsol.paper import registry, reproduce, store
+from fedsol.paper import registry, store
 from fedsol.paper.numbers import Number
-from fedsol.paper.personal import as_much_work, personal_accuracy
-from fedsol.paper.recipe import Cell, Drawn, FinishedRun, Ours, Recipe
-from fedsol.paper.setting import METHODS, experiment
-from fedsol.paper.store import Store, fingerprint, folder_name, read_run, usual
+from fedsol.paper.personal import PersonalAccuracy
+from fedsol.paper.recipe import Cell, Drawn, Figure, LastAccuracy, Ours, TrainedTable, table_of, titled
+from fedsol.paper.settings import METHODS, experiment
+from fedsol.paper.store import Store, fingerprint, folder_name, paper_setting, smoothed
+from fedsol.runs.directory import RunDirectory
+from fedsol.runs.run import Run
 from fedsol.training.loop import Callback
 
 
@@ -46,13 +48,16 @@ def small_cells():
     ]
 
 
+def know(monkeypatch, recipe):
+    """Add a recipe to the registry."""
+    monkeypatch.setitem(registry.RECIPES, table_of(recipe).name, lambda: recipe)
+
+
 @pytest.fixture(autouse=True)
 def _small_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    known = {**registry.recipes(), "small": Recipe("small", "table", "A small table", "tab:small", small_cells)}
-    monkeypatch.setattr(registry, "recipes", lambda: known)
-    monkeypatch.setattr(reproduce, "recipes", lambda: known)
-    monkeypatch.setattr(store, "usual", lambda run: small(run.algorithm["name"]))
+    know(monkeypatch, TrainedTable("small", "A small table", "tab:small", small_cells()))
+    monkeypatch.setattr(store, "paper_setting", lambda run: small(run.algorithm["name"]))
 
 
 def fedsol(*arguments):
@@ -66,7 +71,7 @@ def runs_in(folder="runs/paper"):
 def test_the_list_names_every_recipe():
     done = fedsol("reproduce", "list")
     assert done.exit_code == 0, done.output
-    for name in registry.recipes():
+    for name in registry.RECIPES:
         assert name in done.output
 
 
@@ -79,7 +84,7 @@ def test_a_whole_table():
     content = json.loads(Path("runs/paper/small.json").read_text())
     assert content["partial"] is False
     first, again, failed, extra = content["cells"]
-    values = [100 * read_run(Path(path)).accuracy for path in first["runs"]]
+    values = [100 * Run.load(path).final_accuracy for path in first["runs"]]
     assert first["ours"]["mean"] == pytest.approx(sum(values) / 3)
     assert first["difference"] == pytest.approx(first["ours"]["mean"] - 50.0)
     assert again["ours"] == first["ours"]
@@ -124,6 +129,40 @@ def test_finished_cells_are_skipped_and_a_killed_one_goes_on(monkeypatch):
     assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 3
 
 
+def test_runs_side_by_side_give_the_same_table():
+    assert fedsol("reproduce", "small", "--seeds", "0,1", "--out", "one").exit_code == 0
+    done = fedsol("reproduce", "small", "--seeds", "0,1", "--out", "two", "--jobs", "2")
+    assert done.exit_code == 0, done.output
+    assert "4/4 " in done.output
+    assert Path("one/small.md").read_text() == Path("two/small.md").read_text()
+
+
+def test_finished_runs_are_read_once(monkeypatch):
+    assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
+    read = []
+    read_rows = RunDirectory.read_rows
+    monkeypatch.setattr(
+        RunDirectory, "read_rows", lambda files: read.append(files.path.parent.name) or read_rows(files)
+    )
+    assert fedsol("reproduce", "small", "--seeds", "0,1").exit_code == 0
+    assert sorted(read) == ["fedavg", "fedavg", "fedprox", "fedprox"]
+
+
+def test_one_recipe_is_made_without_the_others(monkeypatch):
+    def refuse():
+        raise AssertionError("another recipe was made")
+
+    for name in set(registry.RECIPES) - {"toy"}:
+        monkeypatch.setitem(registry.RECIPES, name, refuse)
+    assert fedsol("reproduce", "toy").exit_code == 0
+
+
+def test_a_figure_that_records_while_training_takes_one_job():
+    done = fedsol("reproduce", "divergence", "--jobs", "2")
+    assert done.exit_code == 2
+    assert "--jobs: must be 1 for divergence" in done.output
+
+
 def test_partial_runs_say_so():
     done = fedsol("reproduce", "small", "--seeds", "1", "--rounds", "1", "--part", "0.5", "--only", "method=fedavg")
     assert done.exit_code == 0, done.output
@@ -163,16 +202,16 @@ def test_a_run_with_an_equal_experiment_is_used_whatever_it_is_called():
 
 
 def test_a_failing_run_does_not_keep_the_others_from_being_made(monkeypatch):
-    from fedsol.training import loop as training
+    from fedsol.studies import run_many
 
-    train = training.train
+    train = run_many.train
 
     def diverges(experiment, *arguments, **options):
         if experiment.algorithm["name"] == "fedavg":
             raise RunError("the test loss is not finite")
         return train(experiment, *arguments, **options)
 
-    monkeypatch.setattr(training, "train", diverges)
+    monkeypatch.setattr(run_many, "train", diverges)
     done = fedsol("reproduce", "small", "--seeds", "0")
     assert done.exit_code == 1
     assert "error: FedAvg, first, seed 0: the test loss is not finite" in done.output
@@ -192,10 +231,8 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
         path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
         return Drawn([path], ["three rounds were seen"])
 
-    known = registry.recipes()
-    known["watched"] = Recipe(
-        "watched", "figure", "Watched", "fig:small", small_cells, draw=draw, watch=lambda _, place: [Count(place)]
-    )
+    table = TrainedTable("watched", "Watched", "fig:small", small_cells(), callbacks=lambda _, path: [Count(path)])
+    know(monkeypatch, Figure(table, draw))
     assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
     done = fedsol("reproduce", "watched", "--seeds", "0,1", "--only", "method=fedavg")
     assert done.exit_code == 0, done.output
@@ -206,14 +243,15 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
     assert "- three rounds were seen\n" in Path("runs/paper/watched.md").read_text()
 
 
-def test_a_recipe_may_say_what_a_run_is_worth():
+def test_a_recipe_may_say_what_a_run_is_worth(monkeypatch):
     asked = []
 
-    def evaluate(cell, runs, console):
-        asked.append(cell.key)
-        return Ours(float(len(runs))) if runs else None
+    class Counted(LastAccuracy):
+        def number(self, cell, runs, console):
+            asked.append(cell.key)
+            return Ours(float(len(runs)))
 
-    registry.recipes()["valued"] = Recipe("valued", "table", "Valued", "tab:small", small_cells, evaluate=evaluate)
+    know(monkeypatch, TrainedTable("valued", "Valued", "tab:small", small_cells(), evaluation=Counted()))
     done = fedsol("reproduce", "valued", "--seeds", "0,1", "--only", "method=fedavg")
     assert done.exit_code == 0, done.output
     assert json.loads(Path("runs/paper/valued.json").read_text())["cells"][0]["ours"]["mean"] == 2.0
@@ -221,7 +259,7 @@ def test_a_recipe_may_say_what_a_run_is_worth():
     assert len(asked) == 4  # after the first seed and after the second, however often the table is written
 
 
-def test_personal_models_of_a_run():
+def test_personal_models_of_a_run(monkeypatch):
     from fedsol.personalization.loop import personalize
     from fedsol.personalization.statistics import accuracies_after
 
@@ -232,9 +270,7 @@ def test_personal_models_of_a_run():
             for method, epochs in made
         ]
 
-    registry.recipes()["own"] = Recipe(
-        "own", "table", "Own", "tab:small", cells, evaluate=personal_accuracy, afterwards=as_much_work
-    )
+    know(monkeypatch, TrainedTable("own", "Own", "tab:small", cells(), evaluation=PersonalAccuracy()))
     done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     found = [cell["ours"]["mean"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"]]
@@ -250,16 +286,14 @@ def test_personal_models_of_a_run():
     assert "done already" not in done.output  # e = 5 is of the same models as e = 1
 
 
-def test_personal_models_that_are_there_stay_in_the_table():
+def test_personal_models_that_are_there_stay_in_the_table(monkeypatch):
     def cells():
         return [
             Cell(("", method, "digits"), {"method": method, "epochs": "1"}, small(algorithm))
             for method, algorithm in (("fedavg", "fedavg"), ("fedprox", "fedprox"), ("knn-per", "fedavg"))
         ]
 
-    registry.recipes()["own"] = Recipe(
-        "own", "table", "Own", "tab:small", cells, evaluate=personal_accuracy, afterwards=as_much_work
-    )
+    know(monkeypatch, TrainedTable("own", "Own", "tab:small", cells(), evaluation=PersonalAccuracy()))
 
     def filled(method):
         done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1", "--only", f"method={method}")
@@ -273,28 +307,24 @@ def test_personal_models_that_are_there_stay_in_the_table():
     assert filled("knn-per") == ["fedavg", "knn-per"]
 
 
-def test_what_is_made_for_a_chosen_cell_fills_others_too():
+def test_what_is_made_for_a_chosen_cell_fills_others_too(monkeypatch):
     def cells():
         return [
             Cell(("", f"e = {epochs}", "digits"), {"method": "fedavg", "epochs": epochs}, small("fedavg"))
             for epochs in ("1", "5")
         ]
 
-    registry.recipes()["own"] = Recipe(
-        "own", "table", "Own", "tab:small", cells, evaluate=personal_accuracy, afterwards=as_much_work
-    )
+    know(monkeypatch, TrainedTable("own", "Own", "tab:small", cells(), evaluation=PersonalAccuracy()))
     assert fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1", "--only", "epochs=5").exit_code == 0
     assert all(cell["ours"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"])
 
 
-def test_nobody_takes_part_in_rounds_of_local_only():
+def test_nobody_takes_part_in_rounds_of_local_only(monkeypatch):
     def cells():
         run = small("local-only").override({"rounds": 1, "algorithm.epochs": 2})
         return [Cell(("", "Local-only", "digits"), {"method": "local-only", "epochs": "2"}, run)]
 
-    registry.recipes()["alone"] = Recipe(
-        "alone", "table", "Alone", "tab:small", cells, evaluate=personal_accuracy, afterwards=as_much_work
-    )
+    know(monkeypatch, TrainedTable("alone", "Alone", "tab:small", cells(), evaluation=PersonalAccuracy()))
     estimated = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2", "--estimate")
     assert estimated.exit_code == 0, estimated.output
     assert "1 runs, 1 still to be made; 1 times a model for every client: about" in estimated.output
@@ -306,8 +336,8 @@ def test_nobody_takes_part_in_rounds_of_local_only():
 
 
 def test_personal_models_are_estimated_by_a_round_of_everybody():
-    cell = next(one for one in registry.recipes()["personalized"].cells() if one.facts["method"] == "local-only")
-    work = as_much_work(cell, cell.experiment, None)
+    cell = next(one for one in registry.find_recipe("personalized").cells if one.facts["method"] == "local-only")
+    work = PersonalAccuracy().remaining_work(cell, cell.experiment, None)
     assert (work.rounds, work.server.fraction, work.client.epochs) == (1, 1.0, 200)
     assert work.algorithm["name"] == "fedavg"
 
@@ -361,7 +391,7 @@ def test_missing_data_is_named_before_anything_runs():
 
 def test_what_is_at_hand_is_said(monkeypatch):
     monkeypatch.setattr(
-        "fedsol.paper.needs.missing_files", lambda name, root: [f"{name}: gone"] if name == "svhn" else []
+        "fedsol.paper.selection.missing_files", lambda name, root: [f"{name}: gone"] if name == "svhn" else []
     )
     done = fedsol("reproduce", "combinations")
     assert done.exit_code == 2
@@ -431,11 +461,11 @@ def test_only_the_chosen_columns_are_shown_but_all_are_written():
     assert "| SVHN | 100 |  |  | 200 | 200 | +0 |" in written
 
 
-def test_a_figure_has_no_columns_for_numbers_of_the_paper():
+def test_a_figure_has_no_columns_for_numbers_of_the_paper(monkeypatch):
     def cells():
         return [Cell(cell.key, cell.facts, cell.experiment) for cell in small_cells()[:1]]
 
-    registry.recipes()["drawn"] = Recipe("drawn", "figure", "Drawn", "fig:small", cells)
+    know(monkeypatch, Figure(TrainedTable("drawn", "Drawn", "fig:small", cells()), lambda *_: Drawn([])))
     done = fedsol("reproduce", "drawn", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     assert "difference" not in Path("runs/paper/drawn.md").read_text()
@@ -450,11 +480,11 @@ def test_the_folder_of_a_cell_is_readable():
 
 
 def test_every_cell_of_the_paper_has_a_folder_of_its_own(monkeypatch):
-    monkeypatch.setattr(store, "usual", usual)
+    monkeypatch.setattr(store, "paper_setting", paper_setting)
     runs = {
         fingerprint(cell.experiment): cell.experiment
-        for recipe in registry.recipes().values()
-        for cell in recipe.cells()
+        for make in registry.RECIPES.values()
+        for cell in table_of(make()).cells
         if cell.experiment is not None and cell.experiment.data.name != "digits"  # the small ones of this file
     }
     names = {folder_name(run) for run in runs.values()}
@@ -472,6 +502,7 @@ def test_two_experiments_never_share_a_folder(tmp_path):
     place = runs.place_for(paper)
     place.mkdir(parents=True)
     other = paper.override({"server.lr_decay": 0.5})
+    (place / "metrics.jsonl").touch()
     (place / "experiment.toml").write_text(other.to_toml())
     runs = Store(tmp_path / "runs")
     assert runs.begun(other) == place
@@ -486,9 +517,9 @@ def test_learning_curves_are_smoothed_and_say_when_methods_are_as_good_as_fedavg
 
     def run(first):
         rows = [{"round": number, "test_accuracy": (first + number) / 100} for number in range(1, 21)]
-        return FinishedRun(tmp_path, small("fedavg"), rows)
+        return Run(small("fedavg"), rows, directory=tmp_path)
 
-    assert [row["test_accuracy"] for row in run(0).smoothed().rows][:2] == pytest.approx([0.01, 0.015])
+    assert smoothed(run(0))[:2] == [(1, pytest.approx(0.01)), (2, pytest.approx(0.015))]
     cells = [Cell(("", row, "MNIST"), {}, small("fedavg")) for row in ("FedAvg", "FedSOL", "FedProx")]
     ours = {cell.key: Ours(0.0, runs=(run(first),)) for cell, first in zip(cells, (0, 5, -5), strict=True)}
     drawn = draw_learning_curves(cells, ours, Folders(tmp_path, tmp_path))
@@ -500,15 +531,13 @@ def test_learning_curves_are_smoothed_and_say_when_methods_are_as_good_as_fedavg
 
 
 def test_titles_of_pictures_say_what_is_partial():
-    from fedsol.paper.results import titled
-
     one, two = (Cell(("", row, "accuracy"), {}) for row in ("one", "two"))
     assert titled("a", [one], {one.key: Ours(1.0)}) == "a"
     assert titled("a", [one, two], {one.key: Ours(1.0)}) == "a, PARTIAL"
     assert titled("a", [one], {one.key: Ours(2.0, None, ("1 of 3 seeds",))}) == "a, PARTIAL"
 
 
-def test_pictures_of_factors():
+def test_pictures_of_factors(monkeypatch):
     from fedsol.paper.figures import draw_factor_panels
 
     def cells():
@@ -518,7 +547,7 @@ def test_pictures_of_factors():
         ]
 
     draw = draw_factor_panels("factors", "digits")
-    registry.recipes()["factors"] = Recipe("factors", "figure", "Factors", "fig:small", cells, draw=draw)
+    know(monkeypatch, Figure(TrainedTable("factors", "Factors", "fig:small", cells()), draw))
     done = fedsol("reproduce", "factors", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     assert "runs/paper/factors.png" in done.output
@@ -530,12 +559,10 @@ def test_analysed_figures_keep_their_own_runs_and_rows(monkeypatch):
 
     made = {}
 
-    def smaller(dataset, level, algorithm, changes):
+    def smaller(dataset, level, algorithm):
         return made.setdefault(algorithm["name"], small(algorithm["name"]))
 
     monkeypatch.setattr(analyses, "experiment", smaller)
-    recipe = next(one for one in analyses.analysis_recipes() if one.name == "preservation")
-    registry.recipes()["preservation"] = recipe
     done = fedsol("reproduce", "preservation", "--seeds", "0", "--rounds", "2")
     assert done.exit_code == 0, done.output
     runs = runs_in("runs/paper/preservation")

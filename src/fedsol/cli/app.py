@@ -291,6 +291,7 @@ def reproduce(
         float | None, typer.Option("--part", help="Share of every client's data and of the test set, e.g. 0.02.")
     ] = None,
     changes: SetOption = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Runs at a time, each in a process of its own.")] = 1,
     estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it takes here, and stop.")] = False,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of runs and tables; finished runs in it are used again.")
@@ -299,16 +300,17 @@ def reproduce(
 ) -> None:
     """Run a table or figure of the paper, cell by cell: the paper's number, ours and the difference side by side."""
     from fedsol.cli.commands import console, show_warnings
-    from fedsol.paper.reproduce import Options, list_recipes
-    from fedsol.paper.reproduce import reproduce as reproduce_recipe
+    from fedsol.paper import reproduce as paper
+    from fedsol.studies.run_many import check_jobs
     from fedsol.studies.variants import parse_seeds
 
     if name == "list":
-        list_recipes(console)
+        paper.list_recipes(console)
         return
     show_warnings()
-    options = Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], estimate)
-    reproduce_recipe(name, options, console)
+    check_jobs(jobs)
+    options = paper.Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], jobs)
+    (paper.estimate if estimate else paper.reproduce)(name, options, console)
 
 
 @data_app.command("fetch")

@@ -1,15 +1,12 @@
 """`fedsol personalize`: what it does, once its arguments are known."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedsol.algorithms import make_algorithm
@@ -21,7 +18,8 @@ from fedsol.errors import InputError
 from fedsol.federation.personal import PersonalResult
 from fedsol.federation.personal_settings import METHODS, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
-from fedsol.personalization.loop import Watch, check_no_run, no_model, personalize
+from fedsol.personalization.loop import check_no_run, no_model, personalize
+from fedsol.personalization.progress import clients_shown
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.plots.personal import Accuracies, draw_distribution, draw_sizes
@@ -157,43 +155,6 @@ def _personalize(path: Path, place: Path, request: Request, resume: bool) -> Non
         if PersonalDirectory(place).exists:
             say(f"\nSaved in {place}. Go on with the same command and --resume.")
         raise
-
-
-@contextmanager
-def clients_shown(on: Console, label: str) -> Iterator[Watch]:
-    """A bar of clients in a terminal; a line for every tenth of them anywhere else; nothing if all are done."""
-    if on.is_terminal:
-        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        bar = Progress(*columns, console=on)
-        task = bar.add_task(escape(label))
-
-        def show(done: int, clients: int) -> None:
-            bar.update(task, completed=done, total=clients)
-            if done < clients:
-                bar.start()
-
-        try:
-            yield Watch(show, lambda _result: bar.advance(task))
-        finally:
-            bar.stop()
-        return
-    counts = [0, 0]
-
-    def started(done: int, clients: int) -> None:
-        counts[:] = [done, clients]
-        if 0 < done < clients:
-            _line(on, f"{label}: {done} of {clients} clients are done already")
-
-    def finished(_result: PersonalResult) -> None:
-        counts[0] += 1
-        if counts[0] * 10 % counts[1] < 10:
-            _line(on, f"{label}: {counts[0]}/{counts[1]} clients")
-
-    yield Watch(started, finished)
-
-
-def _line(on: Console, text: str) -> None:
-    on.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _write_report(entries: Sequence[Entry], target: Path) -> None:

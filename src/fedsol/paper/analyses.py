@@ -1,92 +1,55 @@
-"""The paper's figures of what happens inside training: each is a few runs, analysed."""
+"""The paper's figures of what happens inside training: each is a few runs, analyzed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedsol.config.experiment import Experiment
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, Draw, Drawn, Folders, Ours, Recipe, Watch
-from fedsol.paper.results import is_partial
-from fedsol.paper.setting import METHODS, experiment, fedsol
-from fedsol.paper.tables import CIFAR, LDA, facts_of
+from fedsol.paper.recipe import Cell, Drawn, Figure, Folders, Ours, TrainedTable, is_partial, run_cell
+from fedsol.paper.settings import CIFAR, LDA, METHODS, experiment, fedsol
 from fedsol.training.loop import Callback
 
 
-def analysis_recipes() -> list[Recipe]:
-    """In the order of the paper."""
-    by_rho = {f"rho {rho:g}": fedsol(rho=rho) for rho in (0.0, 0.5, 1.0, 2.0)}
-    two = {"FedAvg": METHODS["FedAvg"], "FedSOL": fedsol()}
-    three = {"FedAvg": METHODS["FedAvg"], "FedASAM": METHODS["FedASAM"], "FedSOL": fedsol()}
-    rho_one = {"FedSOL, rho 1": fedsol(rho=1.0)}
-    return [
-        _figure(
-            "orthogonality",
-            f"Proximal loss, and cosine of g_u and g_p, by rho (CIFAR-10, LDA {LDA})",
-            "fig:fedsol_analysis",
-            by_rho,
-        ),
-        _figure(
-            "strength",
-            f"Mean Lambda by layer at round 200 (CIFAR-10, LDA {LDA}, rho 1); (a) of that figure: `adaptive-strength`",
-            "fig:adaptive_strength",
-            rho_one,
-            watched=True,
-            rounds=200,
-        ),
-        _figure("divergence", f"Weight divergence (CIFAR-10, LDA {LDA})", "fig:weight_divergence", two, watched=True),
-        _figure(
-            "preservation",
-            "Knowledge preservation and class-wise accuracy (CIFAR-10, sharding s = 2)",
-            "fig:knowledge_preservation",
-            two,
-            level="s = 2",
-            watched=True,
-        ),
-        _figure("landscape", f"Loss landscape (CIFAR-10, LDA {LDA})", "fig:loss_landscape", three),
-    ]
+def orthogonality() -> Figure:
+    """Proximal loss and cosine by rho."""
+    runs = {f"rho {rho:g}": experiment(CIFAR, LDA, fedsol(rho=rho)) for rho in (0.0, 0.5, 1.0, 2.0)}
+    title = f"Proximal loss, and cosine of g_u and g_p, by rho (CIFAR-10, LDA {LDA})"
+    return _figure("orthogonality", title, "fig:fedsol_analysis", runs)
 
 
-def _figure(
-    name: str,
-    title: str,
-    label: str,
-    methods: Mapping[str, Mapping[str, Any]],
-    level: str = LDA,
-    watched: bool = False,
-    rounds: int | None = None,
-) -> Recipe:
-    """Runs on CIFAR-10, analysed together by `fedsol analyze`; the numbers are their accuracies.
-
-    What is `watched` is measured in every round; else the analysis is of the model after the last one (`rounds`).
-    """
-    changes = {} if rounds is None else {"rounds": rounds}
-
-    def cells() -> list[Cell]:
-        runs = {row: experiment(CIFAR, level, table, changes=changes) for row, table in methods.items()}
-        return [Cell(("", row, "accuracy"), {**facts_of(run), "method": row.lower()}, run) for row, run in runs.items()]
-
-    return Recipe(
-        name,
-        "figure",
-        title,
-        label,
-        cells,
-        draw=_analysed(name),
-        watch=_watching(name) if watched else None,
-    )
+def strength() -> Figure:
+    """Lambda by layer."""
+    title = f"Mean Lambda by layer at round 200 (CIFAR-10, LDA {LDA}, rho 1); (a) of that figure: `adaptive-strength`"
+    run = experiment(CIFAR, LDA, fedsol(rho=1.0), changes={"rounds": 200})
+    return _recorded(_figure("strength", title, "fig:adaptive_strength", {"FedSOL, rho 1": run}))
 
 
-def _watching(name: str) -> Watch:
-    def watch(run: Experiment, place: Path) -> list[Callback]:
-        from fedsol.analysis.callbacks import callbacks_for
-
-        return callbacks_for([name], place, run)
-
-    return watch
+def divergence() -> Figure:
+    """Distance between the weights of clients."""
+    title = f"Weight divergence (CIFAR-10, LDA {LDA})"
+    return _recorded(_figure("divergence", title, "fig:weight_divergence", _runs(LDA, "FedAvg", "FedSOL")))
 
 
-def _analysed(name: str) -> Draw:
+def preservation() -> Figure:
+    """What local training forgets, by class."""
+    title = "Knowledge preservation and class-wise accuracy (CIFAR-10, sharding s = 2)"
+    return _recorded(_figure("preservation", title, "fig:knowledge_preservation", _runs("s = 2", "FedAvg", "FedSOL")))
+
+
+def landscape() -> Figure:
+    """The loss around the final models."""
+    runs = _runs(LDA, "FedAvg", "FedASAM", "FedSOL")
+    return _figure("landscape", f"Loss landscape (CIFAR-10, LDA {LDA})", "fig:loss_landscape", runs)
+
+
+def _runs(level: str, *methods: str) -> dict[str, Experiment]:
+    return {method: experiment(CIFAR, level, METHODS[method]) for method in methods}
+
+
+def _figure(name: str, title: str, label: str, runs: Mapping[str, Experiment]) -> Figure:
+    """Return runs analyzed together by `fedsol analyze`, after the last round; the numbers are their accuracies."""
+
     def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
         from fedsol.analysis.analyze import Options, Runs, analyze, find_runs
 
@@ -95,4 +58,17 @@ def _analysed(name: str) -> Draw:
         found = analyze(name, Runs(sources, sources[0].run.experiment, note), Options(folders.out / "analysis"))
         return Drawn(found.files, found.lines)
 
-    return draw
+    cells = [run_cell(("", row, "accuracy"), run, {"method": row.lower()}) for row, run in runs.items()]
+    return Figure(TrainedTable(name, title, label, cells), draw)
+
+
+def _recorded(figure: Figure) -> Figure:
+    """Return the figure with its analysis recorded in every round."""
+
+    def callbacks(run: Experiment, path: Path) -> list[Callback]:
+        from fedsol.analysis.callbacks import callbacks_for
+
+        return callbacks_for([figure.table.name], path, run)
+
+    assert isinstance(figure.table, TrainedTable)
+    return replace(figure, table=replace(figure.table, callbacks=callbacks))

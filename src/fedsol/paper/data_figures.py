@@ -11,12 +11,10 @@ from fedsol.data.catalog import SPECS
 from fedsol.data.partition import Partition
 from fedsol.data.readers import medmnist_images, read_npz
 from fedsol.federation.federation import load_dataset, partition_of
-from fedsol.paper.needs import check_data, missing_files
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, Drawn, Folders, Ours, Recipe
-from fedsol.paper.results import titled
-from fedsol.paper.setting import DATASETS, METHODS, experiment
-from fedsol.paper.tables import CIFAR
+from fedsol.paper.recipe import Cell, Drawn, Figure, Folders, Ours, UntrainedTable, titled
+from fedsol.paper.selection import check_data, missing_files
+from fedsol.paper.settings import CIFAR, DATASETS, METHODS, experiment
 
 CLIENTS, SEED = 10, 0
 LEVELS = {
@@ -25,63 +23,13 @@ LEVELS = {
 }
 """Those of the main table: the paper's figure does not say which it shows."""
 
-MEDICAL: dict[str, tuple[str, ...]] = {
-    "PathMNIST": (
-        "adipose",
-        "background",
-        "debris",
-        "lymphocytes",
-        "mucus",
-        "smooth muscle",
-        "normal mucosa",
-        "cancer stroma",
-        "adenocarcinoma",
-    ),
-    "TissueMNIST": (
-        "collecting duct",
-        "distal tubule",
-        "glomerular cells",
-        "interstitial cells",
-        "leukocytes",
-        "podocytes",
-        "proximal tubule",
-        "ascending limb",
-    ),
+MEDICAL = {
+    "PathMNIST": "adipose, background, debris, lymphocytes, mucus, smooth muscle, normal mucosa, cancer stroma, "
+    "adenocarcinoma",
+    "TissueMNIST": "collecting duct, distal tubule, glomerular cells, interstitial cells, leukocytes, podocytes, "
+    "proximal tubule, ascending limb",
 }
 """The classes, by the names that MedMNIST gives them (shortened)."""
-
-
-def data_recipes() -> list[Recipe]:
-    """In the order of the paper."""
-    return [
-        Recipe(
-            "partitions",
-            "figure",
-            "Partitions of CIFAR-10 among 10 clients",
-            "fig:partition",
-            _partition_cells,
-            unit="",
-            digits=0,
-            notes=[
-                "Samples and classes of the client with fewest and of that with most, seed 0. The levels are those of "
-                "the main table; the paper does not say which its figure shows."
-            ],
-            measure=_measure_partitions,
-            draw=_draw_partitions,
-        ),
-        Recipe(
-            "medical",
-            "figure",
-            "Images of PathMNIST and TissueMNIST",
-            "fig:medmnist",
-            _medical_cells,
-            unit="",
-            digits=0,
-            notes=["The first test images of every class."],
-            measure=_measure_medical,
-            draw=_draw_medical,
-        ),
-    ]
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
@@ -94,13 +42,21 @@ SIZES = {
 }
 
 
-def _partition_cells() -> list[Cell]:
-    return [
+def partitions() -> Figure:
+    """How ten clients share CIFAR-10 at every level of heterogeneity."""
+    cells = [
         Cell((kind, level, column), {"partition": kind.lower(), "level": level}, reads=CIFAR)
         for kind, levels in LEVELS.items()
         for level in levels
         for column in SIZES
     ]
+    note = (
+        "Samples and classes of the client with fewest and of that with most, seed 0. The levels are those of "
+        "the main table; the paper does not say which its figure shows."
+    )
+    title = "Partitions of CIFAR-10 among 10 clients"
+    table = UntrainedTable("partitions", title, "fig:partition", cells, "", 0, [note], compute=_measure_partitions)
+    return Figure(table, _draw_partitions)
 
 
 def _partitions(levels: Sequence[str], root: Path) -> tuple[NDArray[Any], dict[str, Partition]]:
@@ -144,12 +100,16 @@ def _draw_partitions(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: F
 # --- medical images --------------------------------------------------------------------------------------------------
 
 
-def _medical_cells() -> list[Cell]:
-    return [
+def medical() -> Figure:
+    """Images of every class of the two medical datasets."""
+    cells = [
         Cell(("", name, column), {"dataset": DATASETS[name]}, reads=DATASETS[name])
         for name in MEDICAL
         for column in ("images", "classes")
     ]
+    title, notes = "Images of PathMNIST and TissueMNIST", ["The first test images of every class."]
+    table = UntrainedTable("medical", title, "fig:medmnist", cells, "", 0, notes, compute=_measure_medical)
+    return Figure(table, _draw_medical)
 
 
 def medical_file(dataset: str, root: Path) -> Path | None:
@@ -190,7 +150,7 @@ def _draw_medical(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Fold
     from fedsol.plots.samples import ImageSet, draw_samples
 
     sets = {
-        name: ImageSet(*_read(DATASETS[name], folders.data)[1:], classes)
+        name: ImageSet(*_read(DATASETS[name], folders.data)[1:], classes.split(", "))
         for name, classes in MEDICAL.items()
         if any(key[1] == name for key in ours)
     }

@@ -3,15 +3,14 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from fedsol.config.experiment import Experiment
 from fedsol.data.catalog import SPECS
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import LAST, Cell, Draw, Drawn, FinishedRun, Folders, Ours, Recipe
-from fedsol.paper.results import titled
-from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
-from fedsol.paper.tables import CIFAR, LDA, facts_of, main_cells
+from fedsol.paper.recipe import Cell, Draw, Drawn, Figure, Folders, Ours, TrainedTable, run_cell, titled
+from fedsol.paper.settings import CIFAR, DATASETS, LDA, METHODS, experiment, fedsol
+from fedsol.paper.store import LAST, first_round_at, last_mean, smoothed
+from fedsol.paper.tables import main
+from fedsol.runs.run import Run
 
 FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
     "sampling ratio": ("server.fraction", (0.02, 0.05, 0.1, 0.2, 0.5)),
@@ -23,46 +22,72 @@ FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
 RHOS = (0.1, 0.5, 1.0, 1.5, 2.0)
 
 
-def curve_cells() -> list[Cell]:
-    """Learning curves: the runs of the main table with LDA (alpha = 0.1), also those that are not the paper's own."""
-    found = []
-    for cell in main_cells():
-        dataset, _, level = cell.key[2].partition(", ")
-        if level == LDA:
-            found.append(Cell(("", cell.key[1], dataset), cell.facts, cell.experiment, extra=cell.extra))
-    return found
+GRID_IS_OURS = (
+    "The paper's figure has no printed numbers and names no values but the ratio 0.02: the grid is our choice."
+)
 
 
-def factor_cells(*methods: str) -> list[Cell]:
-    """CIFAR-10 (alpha = 0.1) by sampling ratio, local epochs, learning rate and rho."""
+def learning_factors() -> Figure:
+    """Accuracy by sampling ratio, local epochs, learning rate and rho."""
+    title = "Sampling ratio, local epochs, learning rate and rho (CIFAR-10, LDA alpha = 0.1)"
+    cells = _factor_cells("FedAvg", "FedSOL")
+    table = TrainedTable("learning-factors", title, "fig:ablation", cells, notes=[GRID_IS_OURS])
+    return Figure(table, draw_factor_panels("learning-factors", f"CIFAR-10, LDA {LDA}"))
+
+
+def learning_factors_sam() -> Figure:
+    """The same for FedSAM and FedASAM."""
+    title = "The same factors for FedSAM and FedASAM (CIFAR-10, LDA alpha = 0.1)"
+    cells = _factor_cells("FedSAM", "FedASAM")
+    table = TrainedTable("learning-factors-sam", title, "fig:ablation_R", cells, notes=[GRID_IS_OURS])
+    return Figure(table, draw_factor_panels("learning-factors-sam", f"CIFAR-10, LDA {LDA}"))
+
+
+def _factor_cells(*methods: str) -> list[Cell]:
     cells = []
     for method in methods:
-        for factor, (key, values) in FACTORS.items():
-            for value in values:
-                run = experiment(CIFAR, LDA, METHODS[method], changes={key: value})
-                cells.append(
-                    _cell(factor, method, f"{value:g}", run, method=method.lower(), factor=factor, value=f"{value:g}")
-                )
-        for value in RHOS if method != "FedAvg" else ():
-            run = experiment(CIFAR, LDA, {**METHODS[method], "rho": value})
-            cells.append(
-                _cell("rho", method, f"{value:g}", run, method=method.lower(), factor="rho", value=f"{value:g}")
-            )
+        runs = {
+            (factor, value): experiment(CIFAR, LDA, METHODS[method], changes={key: value})
+            for factor, (key, values) in FACTORS.items()
+            for value in values
+        }
+        if method != "FedAvg":
+            runs |= {("rho", rho): experiment(CIFAR, LDA, {**METHODS[method], "rho": rho}) for rho in RHOS}
+        for (factor, value), run in runs.items():
+            facts = {"method": method.lower(), "factor": factor, "value": f"{value:g}"}
+            cells.append(run_cell((factor, method, f"{value:g}"), run, facts))
     return cells
 
 
-def strength_cells() -> list[Cell]:
+def adaptive_strength() -> Figure:
     """Fixed against adaptive strength by rho."""
-    return [
-        _cell("", strength, f"rho = {rho:g}", experiment(CIFAR, LDA, fedsol(rho=rho, strength=strength)), **facts)
+    cells = [
+        run_cell(
+            ("", strength, f"rho = {rho:g}"),
+            experiment(CIFAR, LDA, fedsol(rho=rho, strength=strength)),
+            {"strength": strength, "rho": f"{rho:g}"},
+        )
         for strength in ("fixed", "adaptive")
         for rho in RHOS
-        for facts in ({"strength": strength, "rho": f"{rho:g}"},)
     ]
+    title = "Fixed and adaptive strength by rho (CIFAR-10, LDA alpha = 0.1); (b) of that figure: `strength`"
+    notes = ["Head perturbation. The paper's figure has no printed numbers; the values of rho are our choice."]
+    table = TrainedTable("adaptive-strength", title, "fig:adaptive_strength", cells, notes=notes)
+    return Figure(table, draw_factor_panels("adaptive-strength", f"FedSOL (head), CIFAR-10, LDA {LDA}"))
 
 
-def _cell(block: str, row: str, column: str, run: Experiment, **facts: str) -> Cell:
-    return Cell((block, row, column), {**facts_of(run), **facts}, run)
+def learning_curves() -> Figure:
+    """The runs of the main table with LDA (alpha = 0.1), round by round, with the extra rows."""
+    cells = []
+    for cell in main().cells:
+        dataset, _, level = cell.key[2].partition(", ")
+        if level == LDA:
+            cells.append(Cell(("", cell.key[1], dataset), cell.facts, cell.experiment, extra=cell.extra))
+    title = "Learning curves of all methods (LDA alpha = 0.1)"
+    notes = ["The runs are those of `main`, so FedSOL's rho is 1.5 on CIFAR-10; curves are means of ten rounds."]
+    return Figure(
+        TrainedTable("learning-curves", title, "fig:learning_curve", cells, notes=notes), draw_learning_curves
+    )
 
 
 def draw_factor_panels(name: str, title: str) -> Draw:
@@ -99,10 +124,10 @@ def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folder
     for dataset in dict.fromkeys(cell.key[2] for cell in cells if cell.key in ours):
         of_it = [cell for cell in cells if cell.key[2] == dataset]
         found = {cell.key[1]: ours[cell.key] for cell in of_it if cell.key in ours}
-        runs = {method: [run.smoothed() for run in one.runs] for method, one in found.items()}
+        runs = {method: one.runs for method, one in found.items()}
         title = titled(f"{dataset}, LDA {LDA}, mean of {LAST} rounds", of_it, ours)
         stem = f"learning-curves-{DATASETS[dataset]}"
-        written += [draw_runs(runs, folders.out / f"{stem}.{kind}", title) for kind in ("png", "pdf")]
+        written += [draw_smoothed(runs, folders.out / f"{stem}.{kind}", title) for kind in ("png", "pdf")]
         lines += _as_far_as_fedavg(dataset, found)
     return Drawn(written, lines)
 
@@ -110,10 +135,10 @@ def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folder
 def _as_far_as_fedavg(dataset: str, found: Mapping[str, Ours]) -> list[str]:
     """In which round each seed of the other methods was first as good as FedAvg in the end."""
     others = [method for method in found if method != "FedAvg"]
-    if "FedAvg" not in found or not others or any(len(run.means) < LAST for run in found["FedAvg"].runs):
+    if "FedAvg" not in found or not others or any(len(run.accuracies) < LAST for run in found["FedAvg"].runs):
         return []
-    last = statistics.fmean(run.means[-1] for run in found["FedAvg"].runs)
-    rounds = {method: [run.reached(last) for run in found[method].runs] for method in others}
+    last = statistics.fmean(last_mean(run) for run in found["FedAvg"].runs)
+    rounds = {method: [first_round_at(last, run) for run in found[method].runs] for method in others}
     shown = [
         f"{method} {', '.join('–' if one is None else str(one) for one in each)}" for method, each in rounds.items()
     ]
@@ -121,56 +146,13 @@ def _as_far_as_fedavg(dataset: str, found: Mapping[str, Ours]) -> list[str]:
     return [f"{dataset}: {level}; as high in round: {'; '.join(shown)}"]
 
 
-def draw_runs(runs: Mapping[str, Sequence[FinishedRun]], path: Path, title: str) -> Path:
-    """Learning curves by label, a run per seed; seeds are cut to the shortest."""
+def draw_smoothed(runs: Mapping[str, Sequence[Run]], path: Path, title: str) -> Path:
+    """Draw smoothed learning curves by label, from a run per seed; seeds are cut to the shortest."""
     from fedsol.plots.curves import Curve, draw_curves
 
     curves = []
     for label, seeds in runs.items():
-        shortest = min((run.rows for run in seeds), key=len)
-        values: list[list[Any]] = [[row["test_accuracy"] for row in run.rows[: len(shortest)]] for run in seeds]
-        curves.append(Curve(label, [row["round"] for row in shortest], values))
+        lines = [smoothed(run) for run in seeds]
+        rounds = [number for number, _ in min(lines, key=len)]
+        curves.append(Curve(label, rounds, [[mean for _, mean in line[: len(rounds)]] for line in lines]))
     return draw_curves(curves, path, title=title)
-
-
-def figure_recipes() -> list[Recipe]:
-    """The figures, in the order of the paper."""
-    own = "The paper's figure has no printed numbers and names no values but the ratio 0.02: the grid is our choice."
-    return [
-        Recipe(
-            "learning-factors",
-            "figure",
-            "Sampling ratio, local epochs, learning rate and rho (CIFAR-10, LDA alpha = 0.1)",
-            "fig:ablation",
-            lambda: factor_cells("FedAvg", "FedSOL"),
-            notes=[own],
-            draw=draw_factor_panels("learning-factors", f"CIFAR-10, LDA {LDA}"),
-        ),
-        Recipe(
-            "adaptive-strength",
-            "figure",
-            "Fixed and adaptive strength by rho (CIFAR-10, LDA alpha = 0.1); (b) of that figure: `strength`",
-            "fig:adaptive_strength",
-            strength_cells,
-            notes=["Head perturbation. The paper's figure has no printed numbers; the values of rho are our choice."],
-            draw=draw_factor_panels("adaptive-strength", f"FedSOL (head), CIFAR-10, LDA {LDA}"),
-        ),
-        Recipe(
-            "learning-curves",
-            "figure",
-            "Learning curves of all methods (LDA alpha = 0.1)",
-            "fig:learning_curve",
-            curve_cells,
-            notes=["The runs are those of `main`, so FedSOL's rho is 1.5 on CIFAR-10; curves are means of ten rounds."],
-            draw=draw_learning_curves,
-        ),
-        Recipe(
-            "learning-factors-sam",
-            "figure",
-            "The same factors for FedSAM and FedASAM (CIFAR-10, LDA alpha = 0.1)",
-            "fig:ablation_R",
-            lambda: factor_cells("FedSAM", "FedASAM"),
-            notes=[own],
-            draw=draw_factor_panels("learning-factors-sam", f"CIFAR-10, LDA {LDA}"),
-        ),
-    ]

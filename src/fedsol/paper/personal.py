@@ -1,6 +1,5 @@
-"""The paper's table of personalised models: runs, and then every client's own model."""
+"""The paper's table of personalized models: runs, and then every client's own model."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,17 +7,17 @@ from typing import Any
 from rich.console import Console
 
 from fedsol.config.experiment import Experiment
-from fedsol.paper.recipe import Cell, FinishedRun, Ours, Recipe
-from fedsol.paper.results import differences
-from fedsol.paper.setting import DATASETS, METHODS, experiment, fedsol
-from fedsol.paper.tables import LDA, make_recipe
+from fedsol.paper.recipe import Cell, Ours, TrainedTable
+from fedsol.paper.settings import DATASETS, LDA, METHODS, experiment, fedsol
+from fedsol.paper.tables import trained_table
+from fedsol.runs.run import Run
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "Local-only": {"name": "local-only"},
     "FedAvg": METHODS["FedAvg"],
     "PerFedAvg": {"name": "perfedavg"},
     "FedBABU": {"name": "fedbabu"},
-    "kNN-Per": METHODS["FedAvg"],  # its federation is FedAvg's: the same run, personalised in another way
+    "kNN-Per": METHODS["FedAvg"],  # its federation is FedAvg's: the same run, personalized in another way
     "FedSOL-FT": fedsol(),
 }
 LOCAL_EPOCHS = 200
@@ -26,15 +25,10 @@ MOST_EPOCHS = 5
 """Of fine-tuning: models after fewer are kept on the way."""
 
 
-def personalized_recipe() -> Recipe:
+def personalized() -> TrainedTable:
     """Mean and deviation over clients; the paper's deviation is over clients too."""
-    return make_recipe(
-        "personalized",
-        _make,
-        ["Ours: over all clients of the seeds together; Local-only: 200 epochs, learning rate times 0.99 per epoch."],
-        evaluate=personal_accuracy,
-        afterwards=as_much_work,
-    )
+    note = "Ours: over all clients of the seeds together; Local-only: 200 epochs, learning rate times 0.99 per epoch."
+    return trained_table("personalized", _make, [note], evaluation=PersonalAccuracy())
 
 
 def _make(_: str, row: str, column: str) -> tuple[Experiment, dict[str, str]]:
@@ -54,33 +48,31 @@ def _place(cell: Cell, run: Path) -> Path:
     return run / "personal" / _method(cell)
 
 
-def as_much_work(cell: Cell, run: Experiment, place: Path | None) -> Experiment | None:
-    """A round of FedAvg in which every client trains for as many epochs; None if its personal models are all there."""
-    from fedsol.personalization.results import PersonalDirectory
+class PersonalAccuracy:
+    """The mean accuracy of the clients' own models, in %, made from the final model of every run."""
 
-    made = None if place is None else PersonalDirectory(_place(cell, place))
-    if made is not None and made.exists and len(made.read_results()) == run.data.partition.clients:
-        return None
-    epochs = LOCAL_EPOCHS if _method(cell) == "local-only" else MOST_EPOCHS
-    changes = {"algorithm.name": "fedavg", "rounds": 1, "server.fraction": 1.0, "client.epochs": epochs}
-    return run.override(changes)
+    def number(self, cell: Cell, runs: Sequence[Run], console: Console) -> Ours | None:
+        """Personalize every run for every client; models that exist are not made again."""
+        from fedsol.personalization.loop import personalize
+        from fedsol.personalization.progress import clients_shown
+        from fedsol.personalization.statistics import accuracies_after
 
+        values: list[float] = []
+        for run in runs:
+            label = f"{cell.facts['method']}, seed {run.experiment.seed}, personal models"
+            with clients_shown(console, label) as watch:
+                made = personalize(run.path, _method(cell), out=_place(cell, run.path), resume=True, watch=watch)
+            found = accuracies_after(made.results, int(cell.facts["epochs"])).values()
+            values += [100 * accuracy for accuracy in found if accuracy is not None]
+        return Ours.of_runs(cell, runs, values)
 
-def personal_accuracy(cell: Cell, runs: Sequence[FinishedRun], console: Console) -> Ours | None:
-    """Personalises the final model of every run for every client; what is there already is not done again."""
-    from fedsol.cli.personalize import clients_shown
-    from fedsol.personalization.loop import personalize
-    from fedsol.personalization.statistics import accuracies_after
+    def remaining_work(self, cell: Cell, run: Experiment, path: Path | None) -> Experiment | None:
+        """Return a round of FedAvg in which every client trains for as many epochs; None if all models exist."""
+        from fedsol.personalization.results import PersonalDirectory
 
-    assert cell.experiment is not None
-    values: list[float] = []
-    for run in runs:
-        label = f"{cell.facts['method']}, seed {run.experiment.seed}, personal models"
-        with clients_shown(console, label) as watch:
-            made = personalize(run.path, _method(cell), out=_place(cell, run.path), resume=True, watch=watch)
-        found = accuracies_after(made.results, int(cell.facts["epochs"])).values()
-        values += [100 * accuracy for accuracy in found if accuracy is not None]
-    if not values:
-        return None
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return Ours(statistics.fmean(values), spread, tuple(differences(cell.experiment, runs)), tuple(runs))
+        made = None if path is None else PersonalDirectory(_place(cell, path))
+        if made is not None and made.exists and len(made.read_results()) == run.data.partition.clients:
+            return None
+        epochs = LOCAL_EPOCHS if _method(cell) == "local-only" else MOST_EPOCHS
+        changes = {"algorithm.name": "fedavg", "rounds": 1, "server.fraction": 1.0, "client.epochs": epochs}
+        return run.override(changes)

@@ -1,15 +1,15 @@
 """A filled table as people read it: the paper's number, ours and the difference side by side."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from fedsol.paper.numbers import Key, in_digits, with_std
-from fedsol.paper.recipe import Cell, Ours, Recipe
-from fedsol.paper.results import is_partial
+from fedsol.paper.recipe import Cell, Ours, Table, is_partial
 
 MARKDOWN_COLUMNS = 3
 WITHOUT_END = 10_000
@@ -42,19 +42,19 @@ class Printed:
 
 
 def lay_out(
-    recipe: Recipe,
-    cells: Sequence[Cell],
+    table: Table,
     ours: Mapping[Key, Ours],
     columns: int,
     only_filled: bool = False,
     chosen: Collection[Key] | None = None,
 ) -> Printed:
-    """The table with at most so many of the paper's columns beside each other.
+    """Lay out the table with at most so many of the paper's columns beside each other.
 
     With `only_filled` rows and columns without a number of ours are left out; with `chosen` columns that have neither
     one of these cells nor a number of ours.
     """
     marks: dict[tuple[str, ...], str] = {}
+    cells = table.cells
     by_key = {cell.key: cell for cell in cells}
     sheets = []
     for block in dict.fromkeys(key[0] for key in by_key):
@@ -67,7 +67,7 @@ def lay_out(
             part = names[start : start + columns]
             lines = {
                 row: [
-                    _numbers(recipe, by_key.get((block, row, name)), ours.get((block, row, name)), marks)
+                    _numbers(table, by_key.get((block, row, name)), ours.get((block, row, name)), marks)
                     for name in part
                 ]
                 for row in rows
@@ -80,7 +80,7 @@ def lay_out(
         whose = "the paper's" if compared else "the"
         remarks.append(f"{missing} of {whose} {sum(not cell.extra for cell in cells)} cells are not run (blank)")
     partial = " (PARTIAL)" if is_partial(cells, ours) else ""
-    return Printed(f"{recipe.name}{partial}: {recipe.title}", sheets, [*remarks, *recipe.notes], compared)
+    return Printed(f"{table.name}{partial}: {table.title}", sheets, [*remarks, *table.notes], compared)
 
 
 def _has_row(row: str, shown: Sequence[Key], by_key: Mapping[Key, Cell], ours: Mapping[Key, Ours]) -> bool:
@@ -89,46 +89,39 @@ def _has_row(row: str, shown: Sequence[Key], by_key: Mapping[Key, Cell], ours: M
 
 
 def _numbers(
-    recipe: Recipe, cell: Cell | None, found: Ours | None, marks: dict[tuple[str, ...], str]
+    table: Table, cell: Cell | None, found: Ours | None, marks: dict[tuple[str, ...], str]
 ) -> tuple[str, str, str]:
     paper = cell.paper if cell else None
-    printed = paper.shown(recipe.digits) if paper else ""
+    printed = paper.shown(table.digits) if paper else ""
     if found is None:
         return printed, "", ""
-    mine = with_std(found.mean, found.std, recipe.digits)
+    mine = with_std(found.mean, found.std, table.digits)
     if found.differs:
         mark = marks.setdefault(found.differs, _letter(len(marks)))
         mine += f" [{mark}]"
-    return printed, mine, in_digits(found.mean - paper.mean, recipe.digits, "+") if paper else ""
+    return printed, mine, in_digits(found.mean - paper.mean, table.digits, "+") if paper else ""
 
 
 def _letter(number: int) -> str:
     return chr(ord("a") + number % 26) * (1 + number // 26)
 
 
-def show(
-    console: Console,
-    recipe: Recipe,
-    cells: Sequence[Cell],
-    ours: Mapping[Key, Ours],
-    chosen: Collection[Key] | None = None,
-) -> None:
-    """Prints a table to the terminal, in as many pieces as its width needs; only columns with a chosen cell."""
-    printed = lay_out(recipe, cells, ours, WITHOUT_END, chosen=chosen)
-    room, needed = console.width - _row_width(printed.sheets), _column_width(printed)
-    printed = lay_out(recipe, cells, ours, max(1, room // needed), chosen=chosen)
+def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Collection[Key] | None = None) -> None:
+    """Print a table to the terminal, in as many pieces as its width takes; only columns with a chosen cell."""
+    printed = lay_out(table, ours, WITHOUT_END, chosen=chosen)
+    room, width = console.width - _row_width(printed.sheets), _column_width(printed)
+    printed = lay_out(table, ours, max(1, room // width), chosen=chosen)
     console.print(escape(printed.headline), style="bold", highlight=False)
-    unit = f" [{recipe.unit}]" if recipe.unit else ""
     for sheet in printed.sheets:
-        table = Table(title=escape(sheet.title) or None, title_justify="left")
-        table.add_column(escape(unit.strip()), overflow="fold")
+        piece = RichTable(title=escape(sheet.title) or None, title_justify="left")
+        piece.add_column(escape(f"[{table.unit}]") if table.unit else "", overflow="fold")
         for column in sheet.columns:
             headings = (f"{column}\npaper", "\nours", "\ndiff.") if printed.compared else (column,)
             for heading in headings:
-                table.add_column(escape(heading), justify="right", no_wrap=True)
+                piece.add_column(escape(heading), justify="right", no_wrap=True)
         for row, numbers in sheet.rows.items():
-            table.add_row(escape(row), *(escape(text) for three in numbers for text in printed.texts(three)))
-        console.print(table)
+            piece.add_row(escape(row), *(escape(text) for three in numbers for text in printed.texts(three)))
+        console.print(piece)
     for remark in printed.remarks:
         console.print(escape(remark), highlight=False, soft_wrap=True)
 
@@ -150,14 +143,12 @@ def _column_width(printed: Printed) -> int:
     return most
 
 
-def as_markdown(
-    recipe: Recipe, cells: Sequence[Cell], ours: Mapping[Key, Ours], heading: str = "#", only_filled: bool = False
-) -> str:
-    """The table as Markdown, with its remarks below."""
-    printed = lay_out(recipe, cells, ours, MARKDOWN_COLUMNS, only_filled)
+def as_markdown(table: Table, ours: Mapping[Key, Ours], heading: str = "#", only_filled: bool = False) -> str:
+    """Return the table as Markdown, with its remarks below."""
+    printed = lay_out(table, ours, MARKDOWN_COLUMNS, only_filled)
     parts = [f"{heading} {printed.headline}\n"]
     for sheet in printed.sheets:
-        first = f"{sheet.title} [{recipe.unit}]" if sheet.title else f"[{recipe.unit}]" if recipe.unit else ""
+        first = f"{sheet.title} [{table.unit}]" if sheet.title else f"[{table.unit}]" if table.unit else ""
         parts_of = [": paper", ": ours", ": difference"] if printed.compared else [""]
         titles = [first, *(column + part for column in sheet.columns for part in parts_of)]
         lines = [_line(titles), "|---|" + "---:|" * (len(titles) - 1)]
@@ -170,3 +161,31 @@ def as_markdown(
 
 def _line(texts: Sequence[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+
+def as_rows(table: Table, ours: Mapping[Key, Ours]) -> dict[str, Any]:
+    """Return a filled table as plain values, for JSON."""
+    return {
+        "recipe": table.name,
+        "title": table.title,
+        "label": table.label,
+        "unit": table.unit,
+        "partial": is_partial(table.cells, ours),
+        "cells": [_row(cell, ours.get(cell.key)) for cell in table.cells],
+    }
+
+
+def _row(cell: Cell, found: Ours | None) -> dict[str, Any]:
+    block, row, column = cell.key
+    paper = cell.paper
+    return {
+        "block": block,
+        "row": row,
+        "column": column,
+        "extra": cell.extra,
+        "paper": asdict(paper) if paper else None,
+        "ours": None if found is None else {"mean": found.mean, "std": found.std},
+        "difference": None if found is None or paper is None else found.mean - paper.mean,
+        "differs": [] if found is None else list(found.differs),
+        "runs": [] if found is None else [str(run.path) for run in found.runs],
+    }

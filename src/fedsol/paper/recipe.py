@@ -1,29 +1,27 @@
-"""Recipe and Cell: a table or figure of the paper as the grid of experiments behind it."""
+"""A table or figure of the paper: its cells, the experiments behind them and our numbers."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Protocol
 
 from rich.console import Console
 
 from fedsol.config.experiment import Experiment
 from fedsol.paper.numbers import Key, Number
-from fedsol.runs.rows import Row
+from fedsol.paper.settings import SEEDS
+from fedsol.paper.store import differing, flat
+from fedsol.runs.run import Run
 from fedsol.training.loop import Callback
-
-LAST = 10
-"""Rounds whose mean says more than a single one, which jumps."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One cell of a table: the experiment that fills it, and the paper's number.
 
-    `facts` is what `--only` selects by. An `extra` cell is not the paper's own (another reading of a method): it is run
-    only when it is asked for. A cell without an experiment is measured or looked up, not trained; `reads` names the
-    dataset that this takes, if any.
+    `--only` selects by `facts`. An `extra` cell is not the paper's own (another reading of a method); it is run only
+    when it is named. A cell without an experiment is computed, not trained; `reads` is the dataset that this takes.
     """
 
     key: Key
@@ -35,81 +33,148 @@ class Cell:
 
     @property
     def dataset(self) -> str:
-        """The dataset whose files the cell needs; empty for none."""
+        """The dataset whose files the cell takes; empty for none."""
         return self.experiment.data.name if self.experiment else self.reads
 
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run as its directory tells it."""
-
-    path: Path
-    experiment: Experiment
-    rows: list[Row]
-
     @property
-    def accuracy(self) -> float | None:
-        """Test accuracy of the last evaluated round."""
-        return self.accuracies[-1] if self.accuracies else None
+    def label(self) -> str:
+        """The name for people."""
+        return ", ".join(part for part in self.key if part)
 
-    @property
-    def accuracies(self) -> list[float]:
-        """Test accuracy of every evaluated round."""
-        return [accuracy for row in self.rows if (accuracy := row["test_accuracy"]) is not None]
 
-    @property
-    def evaluated(self) -> list[Row]:
-        """The rounds whose model was tested."""
-        return [row for row in self.rows if row["test_accuracy"] is not None]
-
-    @property
-    def means(self) -> list[float]:
-        """For every evaluated round the mean of the last ten (fewer at the beginning)."""
-        values = self.accuracies
-        return [statistics.fmean(values[max(0, end - LAST) : end]) for end in range(1, len(values) + 1)]
-
-    def smoothed(self) -> "FinishedRun":
-        """The evaluated rounds, each with the mean of the last ten for its accuracy."""
-        rows: list[Row] = [{**row, "test_accuracy": mean} for row, mean in zip(self.evaluated, self.means, strict=True)]
-        return replace(self, rows=rows)
-
-    def reached(self, accuracy: float) -> int | None:
-        """The first round at which the mean of ten is as high."""
-        later = zip(self.evaluated[LAST - 1 :], self.means[LAST - 1 :], strict=True)
-        return next((row["round"] for row, mean in later if mean >= accuracy), None)
+def run_cell(
+    key: Key, run: Experiment, facts: Mapping[str, str], paper: Number | None = None, extra: bool = False
+) -> Cell:
+    """Return the cell of an experiment, whose facts are those of every run and its own."""
+    partition = run.data.partition
+    level = {"s": str(partition.shards)} if partition.kind == "sharding" else {"alpha": f"{partition.alpha:g}"}
+    common = {"dataset": run.data.name, "partition": partition.kind, **level, "model": run.model.name or ""}
+    return Cell(key, {**common, **facts}, run, paper, extra)
 
 
 @dataclass(frozen=True)
 class Ours:
-    """What we have for a cell, in the unit of the table; `differs` says in what it is not the paper's setting."""
+    """Our number for a cell, in the unit of the table; `differs` lists where it is not the paper's setting."""
 
     mean: float
     std: float | None = None
     differs: tuple[str, ...] = ()
-    runs: tuple[FinishedRun, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+    @classmethod
+    def of_runs(cls, cell: Cell, runs: Sequence[Run], values: Sequence[float]) -> "Ours | None":
+        """Return mean and deviation of values that runs of a cell gave; None without a value."""
+        if not values or cell.experiment is None:
+            return None
+        std = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), std, tuple(differences(cell.experiment, runs)), tuple(runs))
+
+
+def differences(paper: Experiment, runs: Sequence[Run]) -> list[str]:
+    """List how the runs of a cell differ from the paper's: rounds, seeds, part of the data, other settings."""
+    found = []
+    rounds = sorted({len(run.rows) for run in runs})
+    if rounds != [paper.rounds]:
+        found.append(f"{' to '.join(map(str, rounds))} of {paper.rounds} rounds")
+    if len(runs) < len(SEEDS):
+        found.append(f"{len(runs)} of {len(SEEDS)} seeds")
+    keys = sorted({key for run in runs for key in differing(run.experiment, paper)} - {"rounds"})
+    for key in keys:
+        values = sorted({str(flat(run.experiment).get(key)) for run in runs})
+        found.append(_describe(key, " or ".join(values), flat(paper).get(key)))
+    if rejected := sum(row["rejected"] for run in runs for row in run.rows):
+        found.append(f"{rejected} updates rejected as unfit")
+    return found
+
+
+def _describe(key: str, value: str, paper: Any) -> str:
+    if key == "data.part":
+        return f"{100 * float(value):g} % of every client's data and of the test set"
+    return f"{key} {value} instead of {paper}"
+
+
+def is_partial(cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> bool:
+    """Return whether a cell of the paper is missing or filled by less than the paper's runs."""
+    return any(cell.key not in ours or bool(ours[cell.key].differs) for cell in cells if not cell.extra)
+
+
+def titled(title: str, cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> str:
+    """Return a picture's title, marked if it shows less than the paper's runs."""
+    return f"{title}, PARTIAL" if is_partial(cells, ours) else title
+
+
+class Evaluation(Protocol):
+    """How the finished runs of a cell become its number."""
+
+    def number(self, cell: Cell, runs: Sequence[Run], console: Console) -> Ours | None:
+        """Return the number; long work shows its progress on the console and is saved in the run directories."""
+
+    def remaining_work(self, cell: Cell, run: Experiment, path: Path | None) -> Experiment | None:
+        """Return an experiment that takes about as long as `number` for this run; None if no work is left.
+
+        `path` is the directory of the run, if it exists.
+        """
+
+
+class LastAccuracy:
+    """The mean over seeds of the last test accuracy, in %."""
+
+    def number(self, cell: Cell, runs: Sequence[Run], console: Console) -> Ours | None:
+        """Return the mean; None without a run."""
+        return accuracy_of(cell, runs)
+
+    def remaining_work(self, cell: Cell, run: Experiment, path: Path | None) -> Experiment | None:
+        """Return None: the rows of a run hold its accuracy."""
+        return None
+
+
+def accuracy_of(cell: Cell, runs: Sequence[Run]) -> Ours | None:
+    """Return the mean over seeds of the last test accuracy, in %; None without a run."""
+    return Ours.of_runs(cell, runs, [100 * run.final_accuracy for run in runs if run.final_accuracy is not None])
+
+
+@dataclass(frozen=True)
+class Table:
+    """What every table has; `label` is the paper's LaTeX label, `digits` None for columns of different kinds."""
+
+    name: str
+    title: str
+    label: str
+    cells: Sequence[Cell]
+    unit: str = "%"
+    digits: int | None = 2
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class TrainedTable(Table):
+    """A table of training runs.
+
+    With `callbacks` (from an experiment and its run directory) something is recorded while training, so that the runs
+    are this table's own, in a folder of its name.
+    """
+
+    evaluation: Evaluation = field(default_factory=LastAccuracy)
+    callbacks: Callable[[Experiment, Path], Sequence[Callback]] | None = None
+
+
+Compute = Callable[[Sequence[Cell], Path], Mapping[Key, Ours]]
+"""Fills cells from the folder of the datasets; an `InputError` names data that is missing."""
+
+
+@dataclass(frozen=True)
+class UntrainedTable(Table):
+    """A table whose numbers are computed here and now."""
+
+    compute: Compute = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where a recipe finds its data, and where its pictures go."""
+    """Where a figure finds its data, and where its pictures go."""
 
     data: Path
     out: Path
-
-
-Measure = Callable[[Sequence[Cell], Path], Mapping[Key, Ours]]
-"""Fills cells that are not trained: computes or measures their numbers here and now; told where the data is.
-
-Refuses (`InputError`) if data that it reads is not there.
-"""
-Evaluate = Callable[[Cell, Sequence[FinishedRun], Console], Ours | None]
-"""Makes a cell's number from its finished runs; what takes long is shown on the console and kept in their directories.
-"""
-Afterwards = Callable[[Cell, Experiment, Path | None], Experiment | None]
-"""An experiment that takes about as long as what `evaluate` still has to do with a run; told where that is, if begun.
-"""
-Watch = Callable[[Experiment, Path], Sequence[Callback]]
-"""Callbacks that measure something during a run, whose directory they are told."""
 
 
 @dataclass(frozen=True)
@@ -121,30 +186,20 @@ class Drawn:
 
 
 Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Folders], Drawn]
-"""Draws a figure of the cells that are there."""
+"""Draws a figure of the cells that have a number."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """A table or figure of the paper.
+class Figure:
+    """Pictures, drawn from the numbers or runs of a table."""
 
-    Its cells are trained (`Cell.experiment`), or filled by `measure`. What a run is worth is its last test accuracy,
-    or what `evaluate` says. That may take long, so it is asked of chosen cells, and of others where `afterwards` says
-    that no work is left (to an estimate it says how much there is). `draw` makes the pictures of a figure. With `watch`
-    something is measured while training, so that its runs are its own, in a folder of the recipe's name.
-    """
+    table: TrainedTable | UntrainedTable
+    draw: Draw
 
-    name: str
-    kind: Literal["table", "figure"]
-    title: str
-    label: str
-    """The paper's LaTeX label."""
-    cells: Callable[[], list[Cell]]
-    unit: str = "%"
-    digits: int | None = 2
-    notes: Sequence[str] = ()
-    measure: Measure | None = None
-    evaluate: Evaluate | None = None
-    afterwards: Afterwards | None = None
-    draw: Draw | None = None
-    watch: Watch | None = None
+
+Recipe = TrainedTable | UntrainedTable | Figure
+
+
+def table_of(recipe: Recipe) -> TrainedTable | UntrainedTable:
+    """Return the table of a recipe: that behind a figure, or the table itself."""
+    return recipe.table if isinstance(recipe, Figure) else recipe

@@ -1,54 +1,46 @@
 """Every recipe by its name."""
 
+from collections.abc import Callable
+
 from fedsol.config.tables import unknown_name
-from fedsol.paper.analyses import analysis_recipes
-from fedsol.paper.data_figures import data_recipes
-from fedsol.paper.figures import figure_recipes
-from fedsol.paper.measured import measured_recipes
-from fedsol.paper.personal import personalized_recipe
+from fedsol.paper import analyses, data_figures, figures, personal, tables, untrained
 from fedsol.paper.recipe import Recipe
-from fedsol.paper.tables import table_recipes
 
-ORDER = (
-    "gradient-projection",
-    "main",
-    "architectures",
-    "combinations",
-    "partial",
-    "flops",
-    "personalized",
-    "larger-datasets",
-    "larger-models",
-    "objectives",
-    "latency",
-    "hyperparameters",
-    "scenarios",
-    "partitions",
-    "orthogonality",
-    "learning-factors",
-    "adaptive-strength",
-    "strength",
-    "divergence",
-    "preservation",
-    "landscape",
-    "medical",
-    "learning-curves",
-    "learning-factors-sam",
-    "toy",
-)
-"""All tables (those of settings last), then all figures, each in the order of the paper."""
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "gradient-projection": tables.gradient_projection,
+    "main": tables.main,
+    "architectures": tables.architectures,
+    "combinations": tables.combinations,
+    "partial": tables.partial,
+    "flops": untrained.flops,
+    "personalized": personal.personalized,
+    "larger-datasets": tables.larger_datasets,
+    "larger-models": tables.larger_models,
+    "objectives": tables.objectives,
+    "latency": untrained.latency,
+    "hyperparameters": untrained.hyperparameters,
+    "scenarios": untrained.scenarios,
+    "partitions": data_figures.partitions,
+    "orthogonality": analyses.orthogonality,
+    "learning-factors": figures.learning_factors,
+    "adaptive-strength": figures.adaptive_strength,
+    "strength": analyses.strength,
+    "divergence": analyses.divergence,
+    "preservation": analyses.preservation,
+    "landscape": analyses.landscape,
+    "medical": data_figures.medical,
+    "learning-curves": figures.learning_curves,
+    "learning-factors-sam": figures.learning_factors_sam,
+    "toy": untrained.toy_example,
+}
+"""All tables (those of settings last), then all figures, each in the order of the paper.
 
-
-def recipes() -> dict[str, Recipe]:
-    """Every table and figure that shows a result. The paper's other figures are drawings of the idea."""
-    tables = (*table_recipes(), personalized_recipe())
-    made = (*tables, *measured_recipes(), *figure_recipes(), *analysis_recipes(), *data_recipes())
-    return {recipe.name: recipe for recipe in sorted(made, key=lambda recipe: ORDER.index(recipe.name))}
+The paper's other figures are drawings of the idea.
+"""
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of that name."""
-    known = recipes()
-    if name not in known:
-        raise unknown_name("recipe", name, [*known, "list"])
-    return known[name]
+    """Return the recipe of that name; no other is made."""
+    if name not in RECIPES:
+        raise unknown_name("recipe", name, [*RECIPES, "list"])
+    return RECIPES[name]()

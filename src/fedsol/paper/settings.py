@@ -7,6 +7,7 @@ from fedsol.config.experiment import Experiment
 from fedsol.data.catalog import SPECS
 
 SEEDS = (0, 1, 2)
+CIFAR, LDA = "cifar10", "alpha = 0.1"
 
 DATASETS = {
     "MNIST": "mnist",

@@ -1,41 +1,64 @@
 """The runs below a folder, found by the experiment they hold and not by their names."""
 
 import json
-from collections.abc import Mapping
+import statistics
 from pathlib import Path
 from typing import Any
 
 from fedsol.config.experiment import Experiment
-from fedsol.config.overrides import differing_keys, keys_without_effect
+from fedsol.config.overrides import differing_keys, flatten, keys_without_effect
 from fedsol.errors import InputError
-from fedsol.paper import setting
-from fedsol.paper.recipe import FinishedRun
+from fedsol.paper import settings
 from fedsol.runs.directory import RunDirectory
+from fedsol.runs.find import runs_below
+from fedsol.runs.run import Run
+
+LAST = 10
+"""Rounds whose mean says more than a single one, which jumps."""
+
+
+def smoothed(run: Run) -> list[tuple[int, float]]:
+    """Return every evaluated round with the mean accuracy of the last ten (fewer at the beginning)."""
+    values = run.accuracies
+    return [
+        (number, statistics.fmean(accuracy for _, accuracy in values[max(0, end - LAST) : end]))
+        for end, (number, _) in enumerate(values, start=1)
+    ]
+
+
+def last_mean(run: Run) -> float:
+    """Return the mean accuracy of the last ten evaluated rounds."""
+    return smoothed(run)[-1][1]
+
+
+def first_round_at(accuracy: float, run: Run) -> int | None:
+    """Return the first round at which the mean of ten is as high; None if it never is."""
+    return next((number for number, mean in smoothed(run)[LAST - 1 :] if mean >= accuracy), None)
 
 
 class Store:
-    """Runs by experiment: a cell that several tables share is run once."""
+    """The runs below a folder by experiment: one that several tables share is run once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._paths: dict[str, Path] = {}
-        for file in sorted(folder.rglob("experiment.toml")):
-            self._paths.setdefault(fingerprint(Experiment.load(file)), file.parent)
+        for run in runs_below(folder):
+            self._paths.setdefault(fingerprint(run.experiment), run.path)
 
     def begun(self, experiment: Experiment) -> Path | None:
-        """Where a run of this experiment was begun, finished or not."""
+        """Return where a run of this experiment was begun, finished or not."""
         return self._paths.get(fingerprint(experiment))
 
-    def finished(self, experiment: Experiment) -> FinishedRun | None:
-        """The run of this experiment, if all its rounds are done."""
+    def finished(self, experiment: Experiment) -> Run | None:
+        """Return the run of this experiment, read now, if all its rounds are done."""
         path = self.begun(experiment)
         if path is None or not RunDirectory(path).exists:
             return None
-        run = read_run(path)
+        run = Run.load(path)
         return run if len(run.rows) == experiment.rounds else None
 
     def place_for(self, experiment: Experiment) -> Path:
-        """Where a run of this experiment is, or shall be: a readable name that no other experiment has."""
+        """Return where a run of this experiment is or will be: a readable name that no other experiment has."""
         begun = self.begun(experiment)
         if begun is not None:
             return begun
@@ -55,22 +78,8 @@ def fingerprint(experiment: Experiment) -> str:
 
 
 def flat(experiment: Experiment) -> dict[str, Any]:
-    """Every setting by its dotted key, in order."""
-
-    def walk(tables: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key in sorted(tables):
-            value = tables[key]
-            found |= walk(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-        return found
-
-    return walk(experiment.model_dump(), "")
-
-
-def read_run(path: Path) -> FinishedRun:
-    """A run directory, or what was kept of one: experiment.toml and metrics.jsonl."""
-    directory = RunDirectory(path)
-    return FinishedRun(path, directory.read_experiment(), directory.read_rows())
+    """Return every setting by its dotted key, sorted."""
+    return dict(sorted(flatten(experiment.model_dump()).items()))
 
 
 def folder_name(experiment: Experiment) -> Path:
@@ -88,17 +97,17 @@ def folder_name(experiment: Experiment) -> Path:
     cell = "-".join([experiment.algorithm["name"], *own_settings(experiment)])
     changed = [
         f"{key.rpartition('.')[2]}={flat(experiment).get(key)}"
-        for key in differing(experiment, usual(experiment))
+        for key in differing(experiment, paper_setting(experiment))
         if key != "data.part" and not key.startswith("algorithm.")
     ]
     return Path("-".join(group)) / "+".join([cell, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
 
 
-def usual(run: Experiment) -> Experiment:
+def paper_setting(run: Experiment) -> Experiment:
     """The paper's setting of a run's dataset, level of heterogeneity, model and method."""
     partition = run.data.partition
     level = f"s = {partition.shards}" if partition.kind == "sharding" else f"alpha = {partition.alpha}"
-    return setting.experiment(run.data.name, level, run.algorithm, run.model.name or "cnn")
+    return settings.experiment(run.data.name, level, run.algorithm, run.model.name or "cnn")
 
 
 def own_settings(experiment: Experiment) -> list[str]:
