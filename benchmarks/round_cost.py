@@ -13,8 +13,9 @@ from fedsol.core.messages import Job
 from fedsol.engines import make_engine
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients
+from fedsol.federation.tasks import Train
 from fedsol.models.split import SplitModel
-from fedsol.training.loop import train
+from fedsol.training.loop import evaluate_test, train
 
 REPETITIONS = 5
 
@@ -23,9 +24,9 @@ def one_round(federation: Federation, engine: Any) -> None:
     """The clients of a round, and the evaluation."""
     weights = federation.initial_weights()
     clients = sample_clients(federation.experiment, federation.clients, 1)
-    for _ in engine.train([Job(client, 1, weights) for client in clients], lambda _: {}):
+    for _ in engine.run([Train(Job(client, 1, weights)) for client in clients]):
         pass
-    engine.evaluate(weights)
+    evaluate_test(engine, federation, weights)
 
 
 class Stopwatch:

@@ -19,7 +19,7 @@ from fedsol.engines.flower import client as node
 from fedsol.engines.flower import records
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
-from fedsol.federation.personal_settings import PersonalSettings
+from fedsol.federation.personal import PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
 
 HELD_OUT = {"data__partition__held_out": 0.3}
@@ -86,9 +86,9 @@ def test_a_failure_on_a_simulated_node_stops_everything(monkeypatch):
     def fails(federation, weights, client, settings):
         raise InputError("on purpose")
 
-    monkeypatch.setattr(node, "personalize_client", fails)
+    monkeypatch.setattr("fedsol.federation.tasks.personalize_client", fails)
     settings = experiment({"name": "fedavg"}, **HELD_OUT)
-    with pytest.raises(RunError, match="failed in Flower's simulation: failed: on purpose"):
+    with pytest.raises(RunError, match="failed in Flower's simulation: on purpose"):
         on_nodes(fedsol.train(settings), settings, changes=CHANGES)
 
 

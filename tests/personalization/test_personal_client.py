@@ -18,9 +18,16 @@ from fedsol.data.batches import batches, evaluation_batches
 from fedsol.federation import personal
 from fedsol.federation.federation import build_federation
 from fedsol.federation.neighbors import Memory
-from fedsol.federation.own_sets import matched_indices, own_sets
-from fedsol.federation.personal import PersonalResult, fine_tuned, personalize_client
-from fedsol.federation.personal_settings import PersonalSettings, parse_epochs, resolve_settings
+from fedsol.federation.personal import (
+    PersonalResult,
+    PersonalSettings,
+    fine_tuned,
+    matched_indices,
+    own_sets,
+    parse_epochs,
+    personalize_client,
+    resolve_settings,
+)
 from fedsol.models.build import ModelShape, build_model
 
 HELD_OUT = {"data__partition__held_out": 0.3}

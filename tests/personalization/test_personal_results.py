@@ -183,8 +183,8 @@ def test_a_model_of_too_few_rounds_is_said_to_be_one(tmp_path, caplog):
 class Forgetful(LocalEngine):
     """Never answers for client 2."""
 
-    def personalize(self, weights, clients, settings):
-        return super().personalize(weights, [client for client in clients if client != 2], settings)
+    def run(self, tasks):
+        return super().run([task for task in tasks if task.client != 2])
 
 
 def test_clients_that_do_not_answer_can_be_asked_again(run_folder, whole, tmp_path):

@@ -15,8 +15,7 @@ from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, parse_override
 from fedsol.config.tables import suggestion, unknown_name
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
-from fedsol.federation.personal import PersonalResult
-from fedsol.federation.personal_settings import METHODS, PersonalSettings, check_held_out, parse_epochs
+from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
 from fedsol.personalization.loop import check_no_run, no_model, personalize
 from fedsol.personalization.progress import clients_shown

@@ -14,7 +14,7 @@ from fedsol.config.overrides import apply_overrides, parse_override
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation
-from fedsol.federation.personal_settings import PersonalSettings, check_held_out, check_settings
+from fedsol.federation.personal import PersonalSettings, check_held_out, check_settings
 from fedsol.personalization.loop import personalize
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.runs.directory import RunDirectory

@@ -1,37 +1,66 @@
-"""The engine that trains clients side by side in worker processes, one torch thread each."""
+"""The engine that does tasks side by side in worker processes, one torch thread each."""
 
+import ctypes
+import json
 import multiprocessing
 import os
+import signal
 import sys
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from typing import Any, Generic
 
-from fedsol.core.files import tensors_to_bytes
-from fedsol.core.messages import Job, State, Update, unpack_update
-from fedsol.core.weights import Weights, prefixed
+import torch
+from torch import Tensor
+
+from fedsol.config.experiment import Experiment
+from fedsol.core.files import tensors_from_bytes, tensors_to_bytes
+from fedsol.core.messages import Job, State, Update, pack_update, unpack_update
+from fedsol.core.weights import Weights, prefixed, without_prefix
+from fedsol.data.types import Dataset
 from fedsol.engines.base import Engine
-from fedsol.engines.channel import Channel, Message
-from fedsol.engines.worker_process import serve
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally
-from fedsol.federation.federation import Federation
-from fedsol.federation.personal import PersonalResult
-from fedsol.federation.personal_settings import PersonalSettings
-
-SMALLEST_PART = 1000
-"""Examples below which a part of the test set is not worth a message of its own."""
+from fedsol.federation.federation import Federation, assemble
+from fedsol.federation.personal import PersonalResult, PersonalSettings
+from fedsol.federation.tasks import A, EvaluateClient, EvaluateTest, Personalize, Task, Train
 
 ATTEMPTS = 3
-"""How often a job is tried before a worker that dies over it stops the run."""
+"""How often a task is tried before a worker that dies over it stops the run."""
+
+Message = dict[str, Any]
+
+
+class Channel:
+    """One end of a pipe between processes. A message is a dict of plain values (JSON) and tensors (safetensors)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def send(self, message: Message, tensors: State | None = None) -> None:
+        """Send a message; raise OSError if the other end is gone."""
+        self.send_bytes(message, tensors_to_bytes(tensors or {}))
+
+    def send_bytes(self, message: Message, content: bytes) -> None:
+        """Send a message whose tensors are serialized already."""
+        self.connection.send_bytes(json.dumps(message).encode())
+        self.connection.send_bytes(content)
+
+    def receive(self) -> tuple[Message, State]:
+        """Wait for a message; raise EOFError or OSError if the other end is gone."""
+        message = json.loads(self.connection.recv_bytes())
+        return message, tensors_from_bytes(self.connection.recv_bytes())
 
 
 class WorkersEngine(Engine):
     """A pool of processes, started once. The data is shared with them; global weights go to each once a round.
 
-    A worker that dies is replaced, and its job done again; since a job is a pure function, nothing is lost but time.
+    A worker that dies is replaced, and its task done again; since a task is a pure function, nothing is lost but time.
     """
 
     def __init__(self, federation: Federation, count: int) -> None:
@@ -41,105 +70,64 @@ class WorkersEngine(Engine):
         self._weights: Weights | None = None
         self._broadcast: State = {}
         self._round = b""
+        self.workers = count
 
-    def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update]:
-        if not jobs:
+    def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A]]:
+        if not tasks:
             return
-        self._begin_round(jobs[0].weights, jobs[0].broadcast)
-        sizes = {job.client: len(self._federation.partition[job.client]) for job in jobs}
-        longest_first = sorted(jobs, key=lambda job: -sizes[job.client] * job.work)
-        tasks = [
-            _Task({"kind": "train", "client": job.client, "round": job.round, "work": job.work}, job.client)
-            for job in longest_first
-        ]
-        for message, tensors in self._run(tasks, lambda task: state_of(task.client)):
-            yield unpack_update(message, tensors)
-
-    def evaluate(self, weights: Weights) -> Tally:
-        self._begin_round(weights, {})
-        size, examples = self._federation.experiment.server.evaluate_batch, len(self._federation.dataset.test)
-        parts = max(len(self._workers), min(4 * len(self._workers), examples // SMALLEST_PART))
-        per_part = -(-examples // (parts * size)) * size  # whole batches, so that they are the same everywhere
-        tasks = [
-            _Task({"kind": "evaluate", "start": start, "stop": min(start + per_part, examples)}, -1)
-            for start in range(0, examples, per_part)
-        ]
-        tallies = [_tally(message) for message, _ in self._run(tasks, lambda _: {})]
-        total = tallies[0]
-        for tally in tallies[1:]:
-            total = total + tally
-        return total
-
-    def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
-        self._begin_round(weights, {})
-        tasks = [_Task({"kind": "evaluate client", "client": client}, client) for client in clients]
-        for message, _ in self._run(tasks, lambda _: {}):
-            yield message["client"], _tally(message)
-
-    def personalize(
-        self, weights: Weights, clients: Sequence[int], settings: PersonalSettings
-    ) -> Iterator[PersonalResult]:
-        self._begin_round(weights, {})
-        values = settings.model_dump(mode="json")
-        longest_first = sorted(clients, key=lambda client: -len(self._federation.partition[client]))
-        tasks = [
-            _Task({"kind": "personalize", "client": client, "settings": values}, client) for client in longest_first
-        ]
-        for message, _ in self._run(tasks, lambda _: {}):
-            yield PersonalResult.from_values({key: value for key, value in message.items() if key != "kind"})
+        self._begin_round(tasks[0])
+        longest_first = sorted(tasks, key=lambda task: -task.cost(self._federation))
+        waiting = deque(_Attempt(task) for task in longest_first)
+        running: dict[_Worker, _Attempt[A]] = {}
+        while waiting or running:
+            for worker in self._workers:
+                if waiting and worker not in running:
+                    running[worker] = waiting.popleft()
+                    worker.begin(running[worker].task, self._round)
+            busy = {worker.channel.connection: worker for worker in running}
+            for ready in wait(list(busy)):
+                worker = busy[ready]  # type: ignore[index]
+                reply = worker.reply()
+                attempt = running.pop(worker)
+                if reply is None:
+                    self._replace(worker, attempt)
+                    waiting.appendleft(attempt)
+                else:
+                    yield attempt.task, _answer_from(*reply)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
 
-    def _begin_round(self, weights: Weights, broadcast: State) -> None:
-        """Makes ready what every worker needs before its first task; weights it has already are not sent again."""
-        if weights is self._weights and broadcast.keys() == self._broadcast.keys() == set():
+    def _begin_round(self, task: Task[Any]) -> None:
+        """Serialize what every worker needs before its first task; weights that it already has are not sent again."""
+        weights, broadcast = task.shared()
+        if weights is self._weights and not broadcast and not self._broadcast:
             return
         self._weights, self._broadcast = weights, broadcast
         self._round = tensors_to_bytes({**prefixed("weights", weights), **prefixed("broadcast", broadcast)})
         for worker in self._workers:
             worker.has_weights = False
 
-    def _run(self, tasks: Sequence["_Task"], state_for: Callable[["_Task"], State]) -> Iterator[tuple[Message, State]]:
-        """Deals the tasks out to whoever is free, and gives the answers as they come."""
-        waiting = deque(tasks)
-        while waiting or any(worker.task for worker in self._workers):
-            for worker in self._workers:
-                if worker.task is None and waiting:
-                    worker.begin(waiting.popleft(), self._round, state_for)
-            busy = {worker.channel.connection: worker for worker in self._workers if worker.task}
-            for ready in wait(list(busy)):
-                worker = busy[ready]  # type: ignore[index]
-                answer = worker.answer()
-                if answer is None:
-                    waiting.appendleft(self._replace(worker))
-                else:
-                    yield answer
-
-    def _replace(self, dead: "_Worker") -> "_Task":
-        """Starts another worker in the place of a dead one; returns the task that it died over."""
-        task = dead.task
-        assert task is not None
-        task.attempts += 1
+    def _replace(self, dead: "_Worker", attempt: "_Attempt[A]") -> None:
+        """Start another worker in the place of one that died over a task."""
+        attempt.failures += 1
         dead.stop()
-        if task.attempts >= ATTEMPTS:
+        if attempt.failures >= ATTEMPTS:
             raise RunError(
-                f"a worker process died {ATTEMPTS} times over the same job ({task.message}), the last time with exit "
-                f"code {dead.process.exitcode}: perhaps this machine has too little memory for engine.workers = "
-                f"{len(self._workers)}"
+                f"a worker process died {ATTEMPTS} times over the same task ({_message(attempt.task)}), the last time "
+                f"with exit code {dead.process.exitcode}: perhaps this machine has too little memory for "
+                f"engine.workers = {len(self._workers)}"
             )
         self._workers[self._workers.index(dead)] = _Worker(self._context, self._federation)
-        return task
 
 
-class _Task:
-    """A message to be answered by some worker, and how often that was tried."""
+class _Attempt(Generic[A]):
+    """A task, and how many workers died over it."""
 
-    def __init__(self, message: Message, client: int) -> None:
-        self.message = message
-        self.client = client
-        self.attempts = 0
+    def __init__(self, task: Task[A]) -> None:
+        self.task = task
+        self.failures = 0
 
 
 class _Worker:
@@ -152,23 +140,21 @@ class _Worker:
         self.process.start()
         theirs.close()  # ours then ends when the worker does
         self.channel = Channel(ours)
-        self.task: _Task | None = None
         self.has_weights = False
 
-    def begin(self, task: _Task, weights: bytes, state_for: Callable[[_Task], State]) -> None:
-        """Sends a task, and before it the round's weights if they are not there yet."""
-        self.task = task
-        state = state_for(task)
+    def begin(self, task: Task[Any], weights: bytes) -> None:
+        """Send a task, and before it the round's weights if they are not there yet."""
+        state = task.complete_job().state if isinstance(task, Train) else {}
         try:
             if not self.has_weights:
                 self.channel.send_bytes({"kind": "round"}, weights)
                 self.has_weights = True
-            self.channel.send(task.message, state)
+            self.channel.send(_message(task), state)
         except OSError:
-            return  # the worker is dead, which `answer` will find
+            return  # the worker is dead, which `reply` will find
 
-    def answer(self) -> tuple[Message, State] | None:
-        """The worker's answer to its task; None if it has died."""
+    def reply(self) -> tuple[Message, State] | None:
+        """Return the worker's reply to its task; None if it has died."""
         try:
             message, tensors = self.channel.receive()
         except (EOFError, OSError):
@@ -177,18 +163,85 @@ class _Worker:
             raise InputError(message["message"])
         if message["kind"] == "error":
             raise RuntimeError(f"a worker failed:\n{message['traceback']}")
-        self.task = None
         return message, tensors
 
     def stop(self) -> None:
-        """Ends the process, whatever it is doing."""
-        self.channel.close()
+        """End the process, whatever it is doing."""
+        self.channel.connection.close()
         self.process.kill()
         self.process.join()
 
 
-def _tally(message: Message) -> Tally:
-    return Tally(tuple(message["losses"]), tuple(message["correct"]), tuple(message["examples"]))
+def serve(
+    connection: Connection, parent: int, experiment: Experiment, dataset: Dataset, partition: list[Tensor]
+) -> None:
+    """Answer tasks until the pipe closes: the main function of a worker process."""
+    live_no_longer_than(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    channel = Channel(connection)
+    federation = assemble(experiment, dataset, partition)
+    weights: Weights = {}
+    broadcast: State = {}
+    while True:
+        try:
+            message, tensors = channel.receive()
+        except (EOFError, OSError):
+            return
+        if message["kind"] == "round":
+            weights, broadcast = without_prefix("weights", tensors), without_prefix("broadcast", tensors)
+            continue
+        try:
+            reply, content = _reply(_task_from(message, tensors, weights, broadcast).answer(federation))
+        except InputError as error:
+            reply, content = {"kind": "bad input", "message": str(error)}, {}
+        except Exception:
+            reply, content = {"kind": "error", "traceback": traceback.format_exc()}, {}
+        channel.send(reply, content)
+
+
+def _message(task: Task[Any]) -> Message:
+    """A task without its tensors."""
+    match task:
+        case Train(job):
+            return {"kind": "train", "client": job.client, "round": job.round, "work": job.work}
+        case EvaluateTest():
+            return {"kind": "evaluate", "start": task.start, "stop": task.stop}
+        case EvaluateClient():
+            return {"kind": "evaluate client", "client": task.client}
+        case Personalize():
+            return {"kind": "personalize", "client": task.client, "settings": task.settings.model_dump(mode="json")}
+    raise TypeError(f"a worker cannot do a {type(task).__name__}")
+
+
+def _task_from(message: Message, tensors: State, weights: Weights, broadcast: State) -> Task[Any]:
+    """The task of a message, on the weights of its round."""
+    match message:
+        case {"kind": "train"}:
+            return Train(Job(message["client"], message["round"], weights, broadcast, tensors, message["work"]))
+        case {"kind": "evaluate"}:
+            return EvaluateTest(weights, message["start"], message["stop"])
+        case {"kind": "evaluate client"}:
+            return EvaluateClient(weights, message["client"])
+    return Personalize(weights, message["client"], PersonalSettings(**message["settings"]))
+
+
+def _reply(answer: Update | Tally | PersonalResult) -> tuple[Message, State]:
+    """An answer as a message and its tensors."""
+    if isinstance(answer, Update):
+        values, tensors = pack_update(answer)
+        return {"kind": "update", **values}, tensors
+    return {"kind": type(answer).__name__, "values": asdict(answer)}, {}
+
+
+def _answer_from(message: Message, tensors: State) -> Any:
+    """The answer of a reply."""
+    if message["kind"] == "update":
+        return unpack_update(message, tensors)
+    if message["kind"] == PersonalResult.__name__:
+        return PersonalResult.from_values(message["values"])
+    return Tally(**{name: tuple(counts) for name, counts in message["values"].items()})
 
 
 def _context(federation: Federation) -> BaseContext:
@@ -198,3 +251,12 @@ def _context(federation: Federation) -> BaseContext:
     import torch.multiprocessing  # passes tensors to spawned processes in shared memory
 
     return torch.multiprocessing.get_context("spawn")
+
+
+def live_no_longer_than(parent: int) -> None:
+    """End this process when its parent is killed: it would hold the run's lock and memory for nothing."""
+    if sys.platform == "linux":
+        death_signal = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(death_signal, signal.SIGKILL)
+        if os.getppid() != parent:  # it was gone before the call
+            os._exit(1)

@@ -91,11 +91,11 @@ class Federation:
         received = on_device(weights, self.device)
         return make_task(self.model, received, experiment.learning_rate(1), experiment.client.momentum)
 
-    def evaluate(self, weights: Weights, indices: Tensor | None = None) -> Tally:
-        """Counts the answers of a model on the test set, or on some of it."""
-        batches = evaluation_batches(
-            self.dataset.test, self.dataset, self.experiment.server.evaluate_batch, self.device, indices
-        )
+    def evaluate(self, weights: Weights, start: int = 0, stop: int | None = None) -> Tally:
+        """Count the answers of a model on the test set, or on a part of it."""
+        test = self.dataset.test
+        part = Split(test.inputs[start:stop], test.labels[start:stop])
+        batches = evaluation_batches(part, self.dataset, self.experiment.server.evaluate_batch, self.device)
         return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
 
     def evaluate_client(self, weights: Weights, client: int) -> Tally:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.errors import InputError
-from fedsol.federation.personal import PersonalResult
-from fedsol.federation.personal_settings import PersonalSettings
+from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.core.interrupts import Interrupts
+from fedsol.core.messages import Missing
 from fedsol.core.randomness import one_torch_thread
 from fedsol.core.weights import Weights
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation, build_federation
-from fedsol.federation.personal import PersonalResult
-from fedsol.federation.personal_settings import PersonalSettings, resolve_settings
+from fedsol.federation.personal import PersonalResult, PersonalSettings, resolve_settings
+from fedsol.federation.tasks import Personalize
 from fedsol.personalization.results import PersonalDirectory, describe
 from fedsol.personalization.statistics import summary_of
 from fedsol.runs.directory import RunDirectory
@@ -124,12 +125,15 @@ def _all_clients(
     watch.started(len(found), federation.clients)
     interrupts = Interrupts()
     with interrupts, engine(federation) if waiting else nullcontext() as opened:
-        answers = opened.personalize(weights, waiting, settings) if opened else iter(())
+        answers = opened.run([Personalize(weights, client, settings) for client in waiting]) if opened else iter(())
         while True:
             with interrupts.allowed():
-                result = next(answers, None)
+                _, result = next(answers, (None, None))
             if result is None:
                 break
+            if isinstance(result, Missing):
+                log.warning("no personal model of client %d: %s", result.client, result.reason)
+                continue
             if directory:
                 directory.append(result)
             found[result.client] = result

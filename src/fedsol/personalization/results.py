@@ -14,8 +14,7 @@ from fedsol.core.weights import Weights
 from fedsol.data.manifest import partition_hash
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
-from fedsol.federation.personal import PersonalResult
-from fedsol.federation.personal_settings import PersonalSettings
+from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
 from fedsol.runs.directory import RunDirectory, data_hash
 from fedsol.runs.environment import environment

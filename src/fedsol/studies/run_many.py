@@ -16,7 +16,7 @@ import torch
 
 from fedsol.config.experiment import Experiment
 from fedsol.engines import available_cores
-from fedsol.engines.worker_process import live_no_longer_than
+from fedsol.engines.workers import live_no_longer_than
 from fedsol.errors import InputError, RunError
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.run import Run

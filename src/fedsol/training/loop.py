@@ -1,11 +1,12 @@
 """train(): the only round loop."""
 
+import functools
 import logging
+import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,13 +15,14 @@ from fedsol.config.experiment import Experiment
 from fedsol.core.interrupts import Interrupts
 from fedsol.core.messages import Job, Missing, ServerState, Update
 from fedsol.core.randomness import one_torch_thread
-from fedsol.core.weights import pick, size_in_bytes
+from fedsol.core.weights import Weights, pick, size_in_bytes
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally, spread_over_clients
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients, sample_testers
+from fedsol.federation.tasks import EvaluateClient, Train, test_set_tasks
 from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.rows import Row, rows_hash
@@ -222,7 +224,7 @@ class _Loop:
             for client in clients
             if not faults[client].dropped
         ]
-        for answer in self.engine.train(jobs, self.states.get):
+        for _, answer in self.engine.run([Train(job, self.states.get) for job in jobs]):
             if isinstance(answer, Missing):
                 inbox.take_missing(answer)
             else:
@@ -235,7 +237,7 @@ class _Loop:
         settings = self.federation.experiment.server
         if len(updates) < settings.min_updates:
             return before
-        rule = partial(aggregate, settings, self.federation.algorithm)
+        rule = functools.partial(aggregate, settings, self.federation.algorithm)
         after = self.engine.aggregate(before, updates, rule)
         # What nobody trained stays as it is: an average of equal tensors is not always that tensor, to the last bit.
         after = replace(after, weights={**after.weights, **pick(before.weights, self.federation.frozen)})
@@ -252,16 +254,26 @@ class _Loop:
         if not experiment.is_evaluated(round_number):
             return None, {}
         testers = sample_testers(experiment, federation.clients, round_number)
-        held_out = dict(sorted(self.engine.evaluate_clients(server.weights, testers))) if testers else {}
+        held_out = self._evaluate_clients(server.weights, testers)
         if not len(federation.dataset.test):
             return None, held_out
-        tally = self.engine.evaluate(server.weights)
+        tally = evaluate_test(self.engine, federation, server.weights)
         if not torch.isfinite(torch.tensor(tally.loss)):
             raise RunError(
                 f"round {round_number}: the test loss of the global model is not finite ({tally.loss}); "
                 f"the run stops after round {len(self.rows)}: try a smaller client.lr or client.clip_norm"
             )
         return tally, held_out
+
+    def _evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> dict[int, Tally]:
+        """The tests of the clients that answer, by client."""
+        found = {}
+        for task, answer in self.engine.run([EvaluateClient(weights, client) for client in clients]):
+            if isinstance(answer, Missing):
+                log.warning("no test of client %d: %s", answer.client, answer.reason)
+            elif isinstance(task, EvaluateClient):
+                found[task.client] = answer
+        return dict(sorted(found.items()))
 
     def _save_checkpoint(self) -> None:
         if self.directory and len(self.rows) > self.saved_round:
@@ -271,6 +283,12 @@ class _Loop:
     def _tell(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:
             getattr(callback, event)(*arguments)
+
+
+def evaluate_test(engine: Engine, federation: Federation, weights: Weights) -> Tally:
+    """Evaluate global weights on the test set, in as many parts as suit the engine; the tally is the same for any."""
+    answers = engine.run(test_set_tasks(federation, weights, engine.workers))
+    return functools.reduce(operator.add, (tally for _, tally in answers if isinstance(tally, Tally)))
 
 
 def make_row(

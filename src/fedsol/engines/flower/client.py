@@ -21,8 +21,8 @@ from fedsol.engines.flower import records
 from fedsol.engines.flower.states import NodeStates
 from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation, build_federation, node_federation
-from fedsol.federation.personal import personalize_client
-from fedsol.federation.personal_settings import check_settings
+from fedsol.federation.personal import check_settings
+from fedsol.federation.tasks import Train
 from fedsol.runs.directory import RUN_ID
 
 log = logging.getLogger(__name__)
@@ -73,43 +73,41 @@ def tell_client(_: RecordDict, context: Context) -> RecordDict:
 
 
 def train(content: RecordDict, context: Context) -> RecordDict:
-    """Trains on the node's data; the answer is the update."""
+    """Train on the node's data; the answer is the update."""
     job = records.job_from(content)
     federation = _federation_for(content, context, job.client)
-    return records.update_records(_train(federation, job, content, context))
+    with one_torch_thread():
+        return records.update_records(_train(federation, job, content, context))
 
 
 def evaluate(content: RecordDict, context: Context) -> RecordDict:
-    """Tests weights on what the node held out; the answer is a few totals."""
-    client = int(content.config_records[records.CONFIG]["client"])  # type: ignore[arg-type]
-    federation = _federation_for(content, context, client)
-    weights = records.from_arrays(content.array_records[records.WEIGHTS])
+    """Test weights on the node's hold-out set; the answer is a few totals."""
+    task = records.evaluation_from(content)
+    federation = _federation_for(content, context, task.client)
     with one_torch_thread():
-        return records.tally_records(federation.evaluate_client(weights, client))
+        return records.tally_records(task.answer(federation))
 
 
 def personalize(content: RecordDict, context: Context) -> RecordDict:
-    """Makes and tests the node's own models, which stay on the node; the answer is a few numbers."""
-    client, settings = records.personal_question(content)
-    federation = _federation_for(content, context, client)
-    check_settings(federation, settings)
-    weights = records.from_arrays(content.array_records[records.WEIGHTS])
+    """Make and test the node's own models, which stay on the node; the answer is a few numbers."""
+    task = records.personal_task(content)
+    federation = _federation_for(content, context, task.client)
+    check_settings(federation, task.settings)
     with one_torch_thread():
-        return records.personal_answer(personalize_client(federation, weights, client, settings))
+        return records.personal_answer(task.answer(federation))
 
 
 def _train(federation: Federation, job: Job, content: RecordDict, context: Context) -> Update:
-    kept = round_of(job.state)
-    with one_torch_thread():
-        if kept is None:
-            return federation.train(job)
-        run = records.setting(content, "run")
-        if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
-            raise InputError(f"run: {run!r} is no id of a run")
-        states = NodeStates(_state_folder(context) / run / f"client-{job.client:06d}")
-        update = _train_with_own_state(federation, job, states, kept)
-        states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
-        return update
+    round_kept = round_of(job.state)
+    if round_kept is None:
+        return Train(job).answer(federation)
+    run = records.setting(content, "run")
+    if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
+        raise InputError(f"run: {run!r} is no id of a run")
+    states = NodeStates(_state_folder(context) / run / f"client-{job.client:06d}")
+    update = _train_with_own_state(federation, job, states, round_kept)
+    states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
+    return update
 
 
 def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, kept: int) -> Update:
@@ -118,7 +116,8 @@ def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, 
     restarted = bool(kept) and state is None
     if restarted:
         log.warning("the state of client %d after round %d is lost; it starts over", job.client, kept)
-    update = federation.train(replace(job, state=federation.initial_state() if state is None else state))
+    complete = replace(job, state=federation.initial_state() if state is None else state)
+    update = Train(complete).answer(federation)
     states.save(job.round, update.state)
     metrics = {**update.metrics, **({"restarted": 1.0} if restarted else {})}
     return replace(update, state=receipt(job.round), metrics=metrics)

@@ -1,30 +1,24 @@
 """The engine whose clients are nodes of a Flower federation, simulated or real."""
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedsol.core.messages import Job, Missing, ServerState, State, Update
-from fedsol.core.weights import Weights
+from fedsol.core.messages import Missing, ServerState, Update
 from fedsol.engines.base import Aggregation, Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
 from fedsol.engines.flower.strategy import Rounds
 from fedsol.errors import InputError, RunError
-from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation
-from fedsol.federation.personal import PersonalResult
-from fedsol.federation.personal_settings import PersonalSettings
 from fedsol.federation.sampling import sample_size
+from fedsol.federation.tasks import A, EvaluateClient, Personalize, Task, Train
 from fedsol.runs.directory import RunDirectory
-
-log = logging.getLogger(__name__)
 
 PAUSE = 1.0
 """Seconds between two looks for replies in a deployment."""
@@ -57,79 +51,61 @@ class GridEngine(Engine):
         """A moment between two looks for replies."""
         time.sleep(PAUSE)
 
-    def train(self, jobs: Sequence[Job], state_of: Callable[[int], State]) -> Iterator[Update | Missing]:
-        if not jobs:
+    def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A | Missing]]:
+        """The server evaluates the test set itself; everything else goes to the clients' nodes."""
+        by_client = {client: task for task in tasks if (client := _client_of(task)) is not None}
+        if not by_client:
+            yield from ((task, task.answer(self._federation)) for task in tasks)
             return
-        self._round = jobs[0].round
-        strategy, settings = self._rounds.inner, self._federation.experiment.engine
-        strategy.nodes = self._all_nodes().awaited(
-            [job.client for job in jobs],
-            self._federation.experiment.server.min_updates,
-            settings.patience,
-            settings.timeout,
-        )
-        if not strategy.nodes:
-            raise RunError(
-                f"round {self._round}: none of its clients' nodes is connected; the run stops and can be resumed"
-            )
-        strategy.jobs = [replace(job, state=state_of(job.client)) for job in jobs if job.client in strategy.nodes]
-        clients = [job.client for job in strategy.jobs]
-        messages = self._rounds.messages(self._round, jobs[0].weights, self._config(), self.connect())
-        strategy.jobs = ()  # with the states they hold
+        nodes = self._nodes_for(list(by_client), tasks[0])
         answered = set()
-        for client, reply in self._exchange(dict(zip(clients, messages, strict=True))):
+        for client, reply in self._exchange(self._messages([by_client[client] for client in nodes], nodes)):
             answered.add(client)
-            yield self._answer(reply, client)
-        for job in jobs:
-            if job.client not in answered:
-                reached = job.client in strategy.nodes
-                reason = "no answer in time" if reached else "its node is not connected"
-                yield replace(self._missing(job.client, reason), reached=reached)
+            yield by_client[client], self._answer(by_client[client], client, reply)
+        for client, task in by_client.items():
+            if client not in answered:
+                reason = "no answer in time" if client in nodes else "its node is not connected"
+                yield task, replace(self._missing(client, reason), reached=client in nodes)
 
     def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
         return self._rounds.aggregate(self._round, before, updates, rule)
 
-    def evaluate(self, weights: Weights) -> Tally:
-        return self._federation.evaluate(weights)
-
-    def evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> Iterator[tuple[int, Tally]]:
-        strategy = self._rounds.inner
-        strategy.nodes = self._all_nodes().connected(clients)
-        messages = strategy.configure_evaluate(
-            self._round, records.to_arrays(weights), ConfigRecord(self._config()), self.connect()
-        )
-        for client, reply in self._exchange(dict(zip(strategy.nodes, messages, strict=True))):
-            if reply.has_error():
-                self._missing(client, f"its test failed: {reply.error.reason}")
-                log.warning("the test of client %d failed: %s", client, reply.error.reason)
-                continue
-            try:
-                yield client, records.tally_from(reply.content)
-            except records.MalformedError as error:
-                log.warning("the test of client %d is left out: it %s", client, error)
-
-    def personalize(
-        self, weights: Weights, clients: Sequence[int], settings: PersonalSettings
-    ) -> Iterator[PersonalResult]:
-        """Clients whose node is not there or fails are left out; in a simulation that is an error."""
-        timeout, config, arrays = self._federation.experiment.engine.timeout, self._config(), records.to_arrays(weights)
-        messages = {
-            client: Message(
-                records.personal_records(arrays, config, client, settings), node, "query.personalize", ttl=timeout
+    def _nodes_for(self, clients: Sequence[int], task: Task[Any]) -> dict[int, int]:
+        """The nodes of the clients; a round of training waits for them, a test does not."""
+        if not isinstance(task, Train):
+            return self._all_nodes().connected(clients)
+        self._round, settings = task.job.round, self._federation.experiment.engine
+        at_least = self._federation.experiment.server.min_updates
+        nodes = self._all_nodes().awaited(clients, at_least, settings.patience, settings.timeout)
+        if not nodes:
+            raise RunError(
+                f"round {self._round}: none of its clients' nodes is connected; the run stops and can be resumed"
             )
-            for client, node in self._all_nodes().connected(clients).items()
-        }
-        for client, reply in self._exchange(messages):
-            try:
-                if reply.has_error():
-                    raise records.MalformedError(f"failed: {reply.error.reason}")
-                yield records.personal_from(reply.content, client, settings)
-            except records.MalformedError as error:
-                self._missing(client, str(error))
-                log.warning("the personal model of client %d is left out: it %s", client, error)
+        return nodes
 
-    def close(self) -> None:
-        pass
+    def _messages(self, tasks: Sequence[Task[Any]], nodes: Mapping[int, int]) -> dict[int, Message]:
+        """One message per client. All share the arrays of the weights."""
+        if not tasks:
+            return {}
+        config, arrays = self._config(), records.to_arrays(tasks[0].shared()[0])
+        jobs = [task.complete_job() for task in tasks if isinstance(task, Train)]
+        self._rounds.inner.nodes = nodes
+        if jobs:
+            messages = self._rounds.train_messages(self._round, jobs, arrays, config, self.connect())
+        elif isinstance(tasks[0], EvaluateClient):
+            messages = self._rounds.evaluation_messages(self._round, arrays, config, self.connect())
+        else:
+            messages = [
+                Message(
+                    records.personal_records(task, arrays, config),
+                    nodes[task.client],
+                    "query.personalize",
+                    ttl=self._federation.experiment.engine.timeout,
+                )
+                for task in tasks
+                if isinstance(task, Personalize)
+            ]
+        return dict(zip(nodes, messages, strict=True))
 
     def _exchange(self, messages: Mapping[int, Message]) -> Iterator[tuple[int, Message]]:
         return receive(self.connect(), messages, self._federation.experiment.engine.timeout, self.wait)
@@ -139,11 +115,17 @@ class GridEngine(Engine):
             self._nodes = Nodes(self.connect(), self._federation.clients, self.wait)
         return self._nodes
 
-    def _answer(self, reply: Message, client: int) -> Update | Missing:
+    def _answer(self, task: Task[Any], client: int, reply: Message) -> Any:
         if reply.has_error():
             return self._missing(client, reply.error.reason or f"Flower's error {reply.error.code}")
         try:
-            return records.update_from(reply.content, client)
+            match task:
+                case Train():
+                    return records.update_from(reply.content, client)
+                case EvaluateClient():
+                    return records.tally_from(reply.content)
+                case Personalize():
+                    return records.personal_from(reply.content, client, task.settings)
         except records.MalformedError as error:
             return Missing(client, str(error), malformed=True)
 
@@ -159,6 +141,10 @@ class GridEngine(Engine):
             return config
         run = RunDirectory(self._run)
         return {**config, "run": run.read_id(), "oldest": run.checkpoints.oldest_round()}
+
+
+def _client_of(task: Task[Any]) -> int | None:
+    return task.client if isinstance(task, Train | EvaluateClient | Personalize) else None
 
 
 def check_privacy(federation: Federation) -> None:

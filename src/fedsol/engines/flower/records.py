@@ -14,8 +14,8 @@ from torch import Tensor
 from fedsol.core.messages import Job, State, Update, receipt, round_of
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally
-from fedsol.federation.personal import PersonalResult
-from fedsol.federation.personal_settings import PersonalSettings
+from fedsol.federation.personal import PersonalResult, PersonalSettings
+from fedsol.federation.tasks import EvaluateClient, Personalize
 
 WEIGHTS = "arrays"
 CONFIG = "config"
@@ -131,18 +131,21 @@ def tally_from(content: RecordDict) -> Tally:
     return Tally((loss,), (correct,), (examples,))
 
 
-def personal_records(
-    weights: ArrayRecord, config: Mapping[str, Any], client: int, settings: PersonalSettings
-) -> RecordDict:
+def evaluation_from(content: RecordDict) -> EvaluateClient:
+    """The test that a message asks for."""
+    return EvaluateClient(_part(content, WEIGHTS), int(content.config_records[CONFIG]["client"]))  # type: ignore[arg-type]
+
+
+def personal_records(task: Personalize, weights: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
     """Weights that a client is to make its own, and how."""
-    values = {**config, "client": client, PERSONAL: settings.model_dump_json()}
+    values = {**config, "client": task.client, PERSONAL: task.settings.model_dump_json()}
     return RecordDict({WEIGHTS: weights, CONFIG: ConfigRecord(values)})
 
 
-def personal_question(content: RecordDict) -> tuple[int, PersonalSettings]:
-    """The client that is asked, and the settings."""
+def personal_task(content: RecordDict) -> Personalize:
+    """The personal model that a message asks for."""
     client = int(content.config_records[CONFIG]["client"])  # type: ignore[arg-type]
-    return client, PersonalSettings(**json.loads(setting(content, PERSONAL)))
+    return Personalize(_part(content, WEIGHTS), client, PersonalSettings(**json.loads(setting(content, PERSONAL))))
 
 
 def personal_answer(result: PersonalResult) -> RecordDict:

@@ -16,7 +16,6 @@ from flwr.serverapp.strategy import (
 
 from fedsol.config.tables import PrivacySettings
 from fedsol.core.messages import Job, ServerState, Update
-from fedsol.core.weights import Weights
 from fedsol.engines.base import Aggregation
 from fedsol.engines.flower import records
 from fedsol.training.aggregation import clipped
@@ -91,11 +90,21 @@ class Rounds:
             )
             self._wrapper = kind(self.inner, settings.noise_multiplier, settings.clip_norm, per_round)
 
-    def messages(self, round_number: int, weights: Weights, config: Mapping[str, Any], grid: Grid) -> list[Message]:
-        """The messages of a round."""
+    def train_messages(
+        self, round_number: int, jobs: Sequence[Job], arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
+    ) -> list[Message]:
+        """The messages of a round, in the order of its jobs."""
         strategy: Strategy = self._wrapper or self.inner
-        arrays, settings = records.to_arrays(weights), ConfigRecord(dict(config))
-        return list(strategy.configure_train(round_number, arrays, settings, grid))
+        self.inner.jobs = jobs
+        messages = list(strategy.configure_train(round_number, arrays, ConfigRecord(dict(config)), grid))
+        self.inner.jobs = ()  # with the states they hold
+        return messages
+
+    def evaluation_messages(
+        self, round_number: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
+    ) -> list[Message]:
+        """The messages that ask clients to test the weights, in the order of their nodes."""
+        return list(self.inner.configure_evaluate(round_number, arrays, ConfigRecord(dict(config)), grid))
 
     def aggregate(
         self, round_number: int, before: ServerState, updates: Sequence[Update], rule: Aggregation

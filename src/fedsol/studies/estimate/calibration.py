@@ -19,10 +19,12 @@ from fedsol.core.randomness import one_torch_thread
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.federation.federation import Federation, assemble
+from fedsol.federation.tasks import Train
 from fedsol.studies.estimate.plan import Plan, calibration_split
 from fedsol.studies.estimate.traffic import initial_server
 from fedsol.training.aggregation import aggregate
 from fedsol.training.checks import reason_to_reject
+from fedsol.training.loop import evaluate_test
 from fedsol.training.updates import expected_answers
 
 T = TypeVar("T")
@@ -163,7 +165,7 @@ class Bench:
         waves, _ = self._train(engine, first * WAVES, 1 / STEPS)
         long, _ = self._train(engine, first, 1.0)
         narrow, _ = self._train(engine, second, 1.0)
-        evaluation, _ = timed(lambda: engine.evaluate(dict(self._server.weights)))
+        evaluation, _ = timed(lambda: evaluate_test(engine, self.federation, dict(self._server.weights)))
         server, _ = timed(lambda: self._aggregate(updates))
         examples = len(self.federation.dataset.test)
         return Laps(short, waves, long, narrow, server / len(updates), evaluation / examples)
@@ -171,8 +173,8 @@ class Bench:
     def _train(self, engine: Engine, clients: list[int], work: float) -> tuple[float, list[Update]]:
         weights = dict(self._server.weights)  # another dict than before: a round hands its weights out anew
         broadcast = self._algorithm.broadcast(self._server)
-        jobs = [Job(client, 1, weights, broadcast, work=work) for client in clients]
-        return timed(lambda: [answer for answer in engine.train(jobs, self._state) if isinstance(answer, Update)])
+        tasks = [Train(Job(client, 1, weights, broadcast, work=work), self._state) for client in clients]
+        return timed(lambda: [answer for _, answer in engine.run(tasks) if isinstance(answer, Update)])
 
     def _state(self, _client: int) -> State:
         return self.federation.initial_state()

@@ -1,0 +1,111 @@
+"""What an engine is asked to do: frozen tasks, each a pure function of its fields and the federation."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from fedsol.core.messages import Job, State, Update
+from fedsol.core.weights import Weights
+from fedsol.federation.evaluation import Tally
+from fedsol.federation.federation import Federation
+from fedsol.federation.personal import PersonalResult, PersonalSettings, personalize_client
+
+A = TypeVar("A", covariant=True)
+"""What answers a task."""
+
+SMALLEST_PART = 1000
+"""Examples below which a part of the test set is not worth a task of its own."""
+
+
+class Task(ABC, Generic[A]):
+    """Work on global weights. The tasks of one call of an engine are of one kind and share their weights."""
+
+    @abstractmethod
+    def shared(self) -> tuple[Weights, State]:
+        """Return what all tasks of a call have in common: the global weights and the broadcast."""
+
+    @abstractmethod
+    def answer(self, federation: Federation) -> A:
+        """Do the work, in whatever process this is."""
+
+    def cost(self, federation: Federation) -> float:
+        """Return how long the task takes, compared with others of its kind."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Train(Task[Update]):
+    """Train a client; its own state is loaded when it is the job's turn."""
+
+    job: Job
+    load_state: Callable[[int], State] | None = None
+
+    @property
+    def client(self) -> int:
+        """The client that trains."""
+        return self.job.client
+
+    def shared(self) -> tuple[Weights, State]:
+        return self.job.weights, self.job.broadcast
+
+    def complete_job(self) -> Job:
+        """Return the job with the client's own state."""
+        return replace(self.job, state=self.load_state(self.client)) if self.load_state else self.job
+
+    def answer(self, federation: Federation) -> Update:
+        return federation.train(self.complete_job())
+
+    def cost(self, federation: Federation) -> float:
+        return len(federation.partition[self.client]) * self.job.work
+
+
+@dataclass(frozen=True)
+class _Weights(Task[A]):
+    weights: Weights
+
+    def shared(self) -> tuple[Weights, State]:
+        return self.weights, {}
+
+
+@dataclass(frozen=True)
+class EvaluateTest(_Weights[Tally]):
+    """Evaluate on the test set from example `start` to before `stop`."""
+
+    start: int
+    stop: int
+
+    def answer(self, federation: Federation) -> Tally:
+        return federation.evaluate(self.weights, self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class EvaluateClient(_Weights[Tally]):
+    """Evaluate on the hold-out set of a client."""
+
+    client: int
+
+    def answer(self, federation: Federation) -> Tally:
+        return federation.evaluate_client(self.weights, self.client)
+
+
+@dataclass(frozen=True)
+class Personalize(_Weights[PersonalResult]):
+    """Make and test a client's own models."""
+
+    client: int
+    settings: PersonalSettings
+
+    def answer(self, federation: Federation) -> PersonalResult:
+        return personalize_client(federation, self.weights, self.client, self.settings)
+
+    def cost(self, federation: Federation) -> float:
+        return len(federation.partition[self.client])
+
+
+def test_set_tasks(federation: Federation, weights: Weights, workers: int) -> list[EvaluateTest]:
+    """Split the test set for so many workers, in whole batches, so that the batches are the same for any number."""
+    size, examples = federation.experiment.server.evaluate_batch, len(federation.dataset.test)
+    parts = max(workers, min(4 * workers, examples // SMALLEST_PART)) if workers > 1 else 1
+    per_part = -(-examples // (parts * size)) * size
+    return [EvaluateTest(weights, start, min(start + per_part, examples)) for start in range(0, examples, per_part)]
