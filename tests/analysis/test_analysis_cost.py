@@ -5,9 +5,9 @@ import torch
 
 from fedsol.algorithms import make_algorithm
 from fedsol.analysis.cost import LocalStep, costs, random_batch
-from fedsol.analysis.memory import peak_bytes
 from fedsol.analysis.outline import outline
 from fedsol.config.experiment import Experiment
+from fedsol.core.memory import peak_bytes
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from fedsol.algorithms.gradients import perturbation
 from fedsol.algorithms.proximal import OutputLoss
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
-from fedsol.analysis.memory import peak_bytes
 from fedsol.config.catalog import ALGORITHMS
+from fedsol.core.memory import peak_bytes
 from fedsol.core.messages import State
 from fedsol.core.randomness import generator_for, one_torch_thread
 from fedsol.core.weights import Weights, add, clone, pick, size_in_bytes
