@@ -20,7 +20,7 @@ from fedsol import Experiment, InputError
 from fedsol.cli.app import app
 from fedsol.deployment import server
 from fedsol.federation.federation import build_federation
-from fedsol.studies.estimate.traffic import bytes_per_client
+from fedsol.studies.estimate import bytes_per_client
 
 
 def call(*arguments):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedsol.cli.estimate import estimate
 from fedsol.cli.options import ExperimentArgument, OutOption, RootOption, SetOption, guarded, new_directory
 
 app = typer.Typer(
@@ -231,38 +232,7 @@ def personalize(
     personalize_runs(runs, request, against or [], out, resume, new_directory)
 
 
-@app.command()
-@guarded
-def estimate(
-    experiment: ExperimentArgument = None,
-    changes: SetOption = None,
-    algorithms: Annotated[
-        list[str] | None,
-        typer.Option("--algorithm", "-a", help="As in compare; default: the experiment's own."),
-    ] = None,
-    clients: Annotated[int | None, typer.Option("--clients", help="Number of all clients.")] = None,
-    per_round: Annotated[int | None, typer.Option("--per-round", help="Clients in a round.")] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds.")] = None,
-    examples: Annotated[int | None, typer.Option("--examples", help="Samples of every client.")] = None,
-    up: Annotated[str | None, typer.Option("--up", help="A client's upload, such as 10Mbit.")] = None,
-    down: Annotated[str | None, typer.Option("--down", help="A client's download, such as 50Mbit.")] = None,
-    server_up: Annotated[str | None, typer.Option("--server-up", help="The server's link to all clients.")] = None,
-    server_down: Annotated[str | None, typer.Option("--server-down", help="The server's link from them.")] = None,
-    device_speed: Annotated[
-        float | None, typer.Option("--device-speed", help="A client's device, in workers of this machine.")
-    ] = None,
-    interval: Annotated[
-        str | None, typer.Option("--interval", help="Time between the starts of rounds, such as 10min.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
-) -> None:
-    """Estimate time, memory and bytes, here and for a deployment; nothing is downloaded and nothing written."""
-    from fedsol.cli.estimate import parse_network, show_estimate
-    from fedsol.studies.estimate.plan import Request
-
-    request = Request(clients, per_round, rounds, examples)
-    network = parse_network(up, down, server_up, server_down, device_speed, interval)
-    show_estimate(experiment, changes or [], algorithms or [], request, network, as_json)
+app.command()(guarded(estimate))
 
 
 @app.command()

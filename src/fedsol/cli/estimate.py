@@ -1,190 +1,187 @@
-"""`fedsol estimate`: reads what was asked for, and shows what was found as tables or JSON."""
+"""`fedsol estimate`: time, memory and bytes of an experiment before it runs."""
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import typer
 
-from fedsol.cli.commands import console, read_experiment, say
-from fedsol.engines import available_cores
-from fedsol.studies.estimate.calibration import STEPS
-from fedsol.studies.estimate.plan import Plan, Request, make_plans
-from fedsol.studies.estimate.prediction import Deployment, Estimate, Network, estimate
-from fedsol.studies.estimate.units import parse_bandwidth, parse_duration, show_bytes, show_seconds
-from fedsol.studies.variants import Variant, parse_variants
+from fedsol.cli.options import ExperimentArgument, SetOption
+from fedsol.errors import InputError
 
-Columns = dict[str, Callable[[Estimate], str]]
+if TYPE_CHECKING:
+    from fedsol.studies.estimate import Network
+    from fedsol.studies.plan import Plan
+
+Result = Mapping[str, Any]
+
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BANDWIDTHS = {
+    prefix + unit: factor / parts
+    for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
+    for unit, parts in (("bit", 8), ("bit/s", 8), ("B", 1), ("B/s", 1))
+}
 
 
-def show_estimate(
-    name: str | None,
-    changes: Sequence[str],
-    algorithms: Sequence[str],
-    request: Request,
-    network: Network,
-    as_json: bool,
+def estimate(
+    experiment: ExperimentArgument = None,
+    changes: SetOption = None,
+    algorithms: Annotated[
+        list[str] | None, typer.Option("--algorithm", "-a", help="As in compare (default: the experiment's own).")
+    ] = None,
+    clients: Annotated[int | None, typer.Option("--clients", help="Number of all clients.")] = None,
+    per_round: Annotated[int | None, typer.Option("--per-round", help="Clients in a round.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds.")] = None,
+    examples: Annotated[int | None, typer.Option("--examples", help="Samples of every client.")] = None,
+    up: Annotated[str | None, typer.Option("--up", help="A client's upload, such as 10Mbit.")] = None,
+    down: Annotated[str | None, typer.Option("--down", help="A client's download, such as 50Mbit.")] = None,
+    server_up: Annotated[str | None, typer.Option("--server-up", help="The server's link to all clients.")] = None,
+    server_down: Annotated[str | None, typer.Option("--server-down", help="The server's link from them.")] = None,
+    device_speed: Annotated[
+        float | None, typer.Option("--device-speed", help="Speed of a client's device, in workers of this machine.")
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option("--interval", help="Time between the starts of rounds, such as 10min.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Estimates, and prints the result."""
-    request.check()
-    network.check()
-    experiment = read_experiment(name, changes)
-    own = [Variant(experiment.algorithm["name"], experiment)]
-    plans = make_plans(parse_variants(algorithms, experiment) if algorithms else own, request)
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    with Console(stderr=True).status("measuring …"):
-        found = estimate(plans, network)
-    notes = assumptions(plans, found, network, load)
+    """Estimate time, memory and bytes, here and for a deployment. Download and write nothing."""
+    from rich.console import Console
+
+    from fedsol.cli.commands import read_experiment
+    from fedsol.studies.estimate import Network
+    from fedsol.studies.estimate import estimate as estimate_plans
+    from fedsol.studies.plan import Request, make_plans
+    from fedsol.studies.variants import Variant, parse_variants
+
+    request = Request(clients, per_round, rounds, examples)
+    links = {"up": up, "down": down, "server_up": server_up, "server_down": server_down}
+    rates = {name: parse_quantity(_option(name), text, _BANDWIDTHS, "10Mbit") for name, text in links.items()}
+    pause = parse_quantity("--interval", interval, _SECONDS, "10min")
+    network = Network(**rates, device_speed=device_speed, interval=pause)
+    base = read_experiment(experiment, changes or [])
+    own = [Variant(base.algorithm["name"], base)]
+    plans = make_plans(parse_variants(algorithms, base) if algorithms else own, request)
+    with Console(stderr=True).status("running three short rounds of each method …"):
+        found = estimate_plans(plans, network)
+    notes = assumptions(plans, network)
     if as_json:
-        print(json.dumps(as_dict(plans, found, notes), indent=2))
+        print(json.dumps({"data": base.data.name, "methods": found, "assumptions": notes}, indent=2))
     else:
-        _print(plans, found, notes)
+        _print(plans[0], found, notes)
 
 
-def parse_network(
-    up: str | None,
-    down: str | None,
-    server_up: str | None,
-    server_down: str | None,
-    device_speed: float | None,
-    interval: str | None,
-) -> Network:
-    """The deployment that the options describe."""
-    given = {"up": up, "down": down, "server_up": server_up, "server_down": server_down}
-    rates = {
-        key: None if text is None else parse_bandwidth(f"--{key.replace('_', '-')}", text)
-        for key, text in given.items()
-    }
-    pause = None if interval is None else parse_duration("--interval", interval)
-    return Network(**rates, device_speed=device_speed, interval=pause)
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
-def as_dict(plans: Sequence[Plan], found: Sequence[Estimate], notes: Sequence[str]) -> dict[str, Any]:
-    """The result as plain values: bytes and seconds."""
-    methods = [{**asdict(one), "algorithm": plan.experiment.algorithm} for plan, one in zip(plans, found, strict=True)]
-    return {"data": plans[0].experiment.data.name, "methods": methods, "assumptions": list(notes)}
+def parse_quantity(option: str, text: str | None, units: Mapping[str, float], example: str) -> float | None:
+    """Return a number with a unit, such as `10Mbit` or `1.5 h`, in bytes per second or in seconds."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z/]+)", text.strip())
+    value = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
+    if value <= 0:
+        raise InputError(f"{option}: must be a number greater than 0 with a unit, such as {example} (got {text!r})")
+    return value
 
 
-TRAFFIC: Columns = {
-    "to a client": lambda one: show_bytes(one.bytes.client_down),
-    "from a client": lambda one: show_bytes(one.bytes.client_up),
-    "client state": lambda one: show_bytes(one.bytes.client_state),
-    "round, down": lambda one: show_bytes(one.bytes.round_down),
-    "round, up": lambda one: show_bytes(one.bytes.round_up),
-    "all, both": lambda one: show_bytes(one.bytes.total_down + one.bytes.total_up),
-}
-HERE: Columns = {
-    "round": lambda one: f"{show_seconds(one.seconds.round)} ± {100 * one.seconds.spread:.0f} %",
-    "all rounds": lambda one: show_seconds(one.seconds.total),
-    "memory": lambda one: show_bytes(one.memory.server),
-    "+ each worker": lambda one: show_bytes(one.memory.worker),
-    "disk": lambda one: show_bytes(one.memory.states_on_disk + one.memory.checkpoints),
-}
+def _print(plan: "Plan", found: Sequence[Result], notes: Sequence[str]) -> None:
+    from fedsol.cli.commands import say
+    from fedsol.studies.estimate import show_bytes, show_seconds
 
-
-def _deployed(show: Callable[[Deployment], str]) -> Callable[[Estimate], str]:
-    def cell(one: Estimate) -> str:
-        assert one.deployment is not None
-        return show(one.deployment)
-
-    return cell
-
-
-ROUND: Columns = {
-    "download": _deployed(lambda it: show_seconds(it.download)),
-    "train": _deployed(lambda it: show_seconds(it.training)),
-    "upload": _deployed(lambda it: show_seconds(it.upload)),
-    "server": _deployed(lambda it: show_seconds(it.server)),
-    "round": _deployed(lambda it: show_seconds(it.round)),
-    "all": _deployed(lambda it: show_seconds(it.total)),
-    "memory": _deployed(lambda it: show_bytes(it.server_memory)),
-}
-CLIENT: Columns = {
-    "rounds": _deployed(lambda it: f"{it.client_rounds:.3g}"),
-    "bytes in one": lambda one: show_bytes(one.bytes.client_down + one.bytes.client_up),
-    "bytes in all": _deployed(lambda it: show_bytes(it.client_bytes)),
-    "bytes in 30 days": _deployed(lambda it: show_bytes(it.client_bytes_per_month)),
-    "memory": _deployed(lambda it: show_bytes(it.client_memory)),
-    "disk": _deployed(lambda it: show_bytes(it.client_disk)),
-}
-
-
-def _print(plans: Sequence[Plan], found: Sequence[Estimate], notes: Sequence[str]) -> None:
-    plan = plans[0]
-    epochs = plan.experiment.client.epochs
+    client = plan.experiment.client
     say(
-        f"{plan.experiment.data.name}, {plan.experiment.model.name} ({show_bytes(found[0].memory.model)}): "
+        f"{plan.experiment.data.name}, {plan.experiment.model.name} ({show_bytes(found[0]['memory']['model'])}): "
         f"{plan.clients:,} clients, {plan.per_round:,} in a round, {plan.rounds:,} rounds, "
-        f"{epochs} local epoch{'s' if epochs > 1 else ''}, batches of {plan.experiment.client.batch_size}"
+        f"{client.epochs} local epoch{'s' * (client.epochs > 1)}, batches of {client.batch_size}\n"
     )
-    say("")
-    _table("Bytes", TRAFFIC, found)
-    _table(f"This machine, {plan.workers} at a time", HERE, found)
-    if found[0].deployment is not None:
-        _table("Deployment: a round, and the server's memory", ROUND, found)
-        _table("Deployment: a client, on average", CLIENT, found)
+
+    def size(part: str, *keys: str) -> Callable[[Result], str]:
+        return lambda one: show_bytes(sum(one[part][key] for key in keys))
+
+    def duration(part: str, key: str) -> Callable[[Result], str]:
+        return lambda one: show_seconds(one[part][key])
+
+    traffic = {
+        "to a client": size("bytes", "client_down"),
+        "from a client": size("bytes", "client_up"),
+        "client state": size("bytes", "client_state"),
+        "round, down": size("bytes", "round_down"),
+        "round, up": size("bytes", "round_up"),
+        "all, both": size("bytes", "total_down", "total_up"),
+    }
+    here = {
+        "round": duration("seconds", "round"),
+        "all rounds": duration("seconds", "total"),
+        "memory": size("memory", "server"),
+        "+ each worker": size("memory", "worker"),
+        "disk": size("memory", "states_on_disk", "checkpoints"),
+    }
+    phases = {"download": "download", "train": "training", "upload": "upload", "server": "server"}
+    deployed = {
+        **{name: duration("deployment", key) for name, key in {**phases, "round": "round", "all": "total"}.items()},
+        "memory": size("deployment", "server_memory"),
+    }
+    client_columns = {
+        "rounds": lambda one: f"{one['deployment']['client_rounds']:.3g}",
+        "bytes in one": size("bytes", "client_down", "client_up"),
+        "bytes in all": size("deployment", "client_bytes"),
+        "bytes in 30 days": size("deployment", "client_bytes_per_month"),
+        "memory": size("deployment", "client_memory"),
+        "disk": size("deployment", "client_disk"),
+    }
+    _table("Bytes", traffic, found)
+    _table(f"This machine, {plan.workers} at a time", here, found)
+    if found[0]["deployment"] is not None:
+        _table("Deployment: a round, and the server's memory", deployed, found)
+        _table("Deployment: a client, on average", client_columns, found)
     say("Assumptions")
     for note in notes:
         say(f"- {note}")
 
 
-def _table(title: str, columns: Columns, found: Sequence[Estimate]) -> None:
+def _table(title: str, columns: Mapping[str, Callable[[Result], str]], found: Sequence[Result]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from fedsol.cli.commands import console
+
     table = Table(title=title, title_justify="left")
     table.add_column("method", overflow="fold")
     for column in columns:
         table.add_column(column, justify="right")
     for one in found:
-        table.add_row(escape(one.label), *(show(one) for show in columns.values()))
+        table.add_row(escape(one["label"]), *(show(one) for show in columns.values()))
     console.print(table)
 
 
-def assumptions(plans: Sequence[Plan], found: Sequence[Estimate], network: Network, load: float | None) -> list[str]:
-    """What an estimate takes for granted, one line each."""
-    given = list(dict.fromkeys(note for plan in plans for note in plan.assumptions))
-    seconds, cores = found[0].seconds, available_cores()
-    busy = f" (load {load:.1f} on {cores} cores when it began)" if load is not None else ""
+def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
+    """Return what the estimate takes for granted, one line each."""
+    load = f" (load now {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
     lines = [
-        *given,
-        "bytes: exact for the tensors of weights, broadcast and payload as metrics.jsonl counts them, uncompressed; a "
-        "network adds its framing; client states are not among them",
-        f"time: the median of {seconds.repeats} short measurements ({STEPS} local steps, some updates aggregated, some "
-        f"of the test set evaluated) on this machine as busy as it is now{busy}; ± is half the way from the 10th to "
-        "the 90th percentile of the repeats: it knows nothing of a machine that is busier or hotter later",
-        "time: left out are starting up, reading data, checkpoints and client states on disk, and what [faults] does",
-        "memory: tensors are counted, the process itself (with what it reads data with) is measured; a round's updates "
-        "are held until they are averaged; torch's scratch memory and the allocator's reserve come on top",
-        "disk: checkpoints and client states of a simulation; its results need little beside them",
+        *dict.fromkeys(note for plan in plans for note in plan.assumptions),
+        "bytes: exact for weights, broadcast and payload, as in metrics.jsonl; framing and client states excluded",
+        f"time: three short rounds on this machine as busy as it is now{load}, scaled by samples, clients and rounds; "
+        "a busier machine, startup, reading data, checkpoints and [faults] excluded",
+        "memory: tensors are counted and the process is measured; torch's scratch memory excluded",
+        "disk: checkpoints and client states of a simulation",
     ]
     if any(plan.experiment.faults.dropout for plan in plans):
-        lines.append("bytes up: the expected number, as a share faults.dropout of the sampled clients never answers")
-    if network.is_stated:
-        lines += _deployment_assumptions(network)
-    return lines
-
-
-def _deployment_assumptions(network: Network) -> list[str]:
-    unlimited = [
-        option
-        for option, value in (
-            ("--down", network.down),
-            ("--up", network.up),
-            ("--server-up", network.server_up),
-            ("--server-down", network.server_down),
+        lines.append(
+            "bytes up: the expected number, because a share faults.dropout of the sampled clients never answers"
         )
-        if value is None
-    ]
-    lines = [
-        "deployment: all clients of a round download, then train, then upload, side by side; latency, stragglers, "
-        "drop-outs and retries are not modelled",
-        f"deployment: a device trains {network.device_speed or 1.0:g} times as fast as a worker of this machine; "
-        "the server aggregates and evaluates as fast as this machine",
-        "deployment: client states stay on the clients; a client's memory is that of its tensors and messages, without "
-        "its own data and the interpreter",
-    ]
-    if unlimited:
-        lines.append(f"deployment: not limited, as not stated: {', '.join(unlimited)}")
+    if network.is_stated:
+        links = ("up", "down", "server_up", "server_down")
+        unlimited = [_option(name) for name in links if getattr(network, name) is None]
+        lines += [
+            "deployment: all clients of a round download, train, then upload; latency, stragglers, drop-outs and "
+            "retries excluded",
+            f"deployment: a device trains {network.device_speed or 1.0:g} times as fast as a worker of this machine; "
+            "the server is as fast as this machine",
+            "deployment: client states stay on the clients; a client's memory excludes its data and the interpreter",
+            *([f"deployment: not stated, so not limited: {', '.join(unlimited)}"] if unlimited else []),
+        ]
     return lines

@@ -277,7 +277,7 @@ class Reproduction:
     def estimate(self) -> None:
         """Print how long the missing runs and their evaluation take on this machine."""
         from fedsol.paper.estimate import estimate
-        from fedsol.studies.estimate.units import show_seconds
+        from fedsol.studies.estimate import show_seconds
 
         if not self.plan:
             self._say("Nothing is trained here, and it takes minutes at most. Nothing was run.")

@@ -94,6 +94,12 @@ def train(
             return _Loop(federation, directory, list(callbacks), opened).run()
 
 
+def train_federation(federation: Federation, callbacks: Iterable[Callback] = ()) -> Run:
+    """Run a federation that is built already, in memory alone."""
+    with one_torch_thread(), make_engine(federation) as engine:
+        return _Loop(federation, None, list(callbacks), engine).run()
+
+
 class _Loop:
     """The state of the round loop: what is known after the last finished round."""
 

@@ -1,7 +1,7 @@
-"""Plan: whom an estimate is about. The experiment with the stated numbers, and how many samples every client has."""
+"""Plan: an experiment with the stated numbers, and how many samples every client has."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,12 @@ from fedsol.federation.sampling import sample_size
 from fedsol.studies.variants import Variant
 
 STAND_IN = 1000
-"""Images that stand in for a split whose files are not there; no measurement needs more."""
+"""Random images that replace a split whose files are missing."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line states about the federation; None leaves the experiment's own."""
+    """The numbers that the command line states; None leaves the experiment's own."""
 
     clients: int | None = None
     per_round: int | None = None
@@ -36,17 +36,15 @@ class Request:
     examples: int | None = None
     """Samples of every client."""
 
-    def check(self) -> None:
-        """Raises `InputError` for numbers that no federation has."""
+    def __post_init__(self) -> None:
         for field, value in vars(self).items():
             if value is not None and value < 1:
-                option = f"--{field.replace('_', '-')}"
-                raise InputError(f"{option}: {value} is not allowed: must be 1 or more")
+                raise InputError(f"--{field.replace('_', '-')}: must be 1 or more (got {value})")
 
 
 @dataclass(frozen=True)
 class Data:
-    """The dataset, or what stands in for it, and its size in full."""
+    """The dataset, or random images in its place, and its full size."""
 
     dataset: Dataset
     train_size: int
@@ -63,7 +61,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment with every number known."""
+    """An experiment whose every number is known."""
 
     label: str
     experiment: Experiment
@@ -90,73 +88,67 @@ class Plan:
 
     @property
     def workers(self) -> int:
-        """Clients that this machine trains side by side."""
+        """Number of clients that this machine trains at the same time."""
         engine = self.experiment.engine
         return 1 if engine.kind == "local" else min(engine.workers or available_cores(), self.per_round)
 
     @property
     def evaluations(self) -> int:
-        """Rounds after which the global model is evaluated."""
+        """Number of rounds after which the global model is evaluated."""
         return sum(self.experiment.is_evaluated(round_number) for round_number in range(1, self.rounds + 1))
 
     @property
     def testers(self) -> int:
-        """Clients that are sent the global model to test it on what they held out."""
+        """Number of clients that test the global model on their hold-out set."""
         if not self.experiment.data.partition.held_out:
             return 0
         return min(self.experiment.server.evaluate_clients or self.clients, self.clients)
 
 
 def make_plans(variants: Sequence[Variant], request: Request) -> list[Plan]:
-    """One plan for each variant; data that several share is read once."""
-    request.check()
+    """Return one plan per variant; data that several share is read once."""
     known: dict[str, Data] = {}
     plans = []
     for variant in variants:
         name = variant.experiment.algorithm["name"]
         if not find_algorithm(name).federates:
-            raise InputError(f"algorithm.name: {name!r} is not allowed here: it has no rounds, and nothing travels")
+            raise InputError(f"algorithm.name: {name!r} cannot be estimated: it has no rounds and sends nothing")
         settings = variant.experiment.data
         key = settings.model_copy(update={"partition": type(settings.partition)()}).model_dump_json()
         if key not in known:
-            known[key] = read_data(settings)
-        plans.append(make_plan(variant, request, known[key]))
+            known[key] = _read_data(settings)
+        plans.append(_make_plan(variant, request, known[key]))
     return plans
 
 
-def make_plan(variant: Variant, request: Request, data: Data) -> Plan:
-    """The variant with the stated numbers of clients, clients per round and rounds."""
+def _make_plan(variant: Variant, request: Request, data: Data) -> Plan:
     changes = {"data.partition.clients": request.clients, "rounds": request.rounds}
     experiment = variant.experiment.override({key: value for key, value in changes.items() if value is not None})
     experiment = fill_defaults(experiment, data.dataset)
-    sizes, assumptions = _sizes(experiment, request, data)
+    sizes, assumption = _sizes(experiment, request, data)
     if request.per_round is not None:
         if request.per_round > len(sizes):
-            raise InputError(f"--per-round: {request.per_round} is not allowed: there are {len(sizes)} clients")
+            raise InputError(
+                f"--per-round: must be at most {len(sizes)}, the number of clients (got {request.per_round})"
+            )
         experiment = experiment.override({"server.fraction": request.per_round / len(sizes)})
-    if not data.is_real:
-        name = experiment.data.name
-        where = Path(experiment.data.root) / name
-        assumptions = (
-            f"the files of {name} are not in {where}: what is measured is measured on random images of the same shape",
-            *assumptions,
-        )
-    return Plan(variant.label, experiment, data, sizes, assumptions)
+    missing = f"{experiment.data.name} is not in {experiment.data.root}: time is that of random images of its shape"
+    return Plan(variant.label, experiment, data, sizes, (assumption,) if data.is_real else (missing, assumption))
 
 
-def read_data(settings: DataSettings) -> Data:
-    """The data if its files are there; else random images of a named dataset's shape. Nothing is downloaded."""
+def _read_data(settings: DataSettings) -> Data:
+    """Read the data if its files exist, else make random images of its shape. Download nothing."""
     spec = SPECS.get(settings.name)
     if spec is not None:
         found = DatasetFiles.remembered(spec, Path(settings.root).expanduser()).results()
         if any(result.status == "missing" for result in found):
-            dataset = presented(_stand_in(spec, settings), settings)
+            dataset = presented(_random_images(spec, settings), settings)
             return Data(dataset, spec.train_size, max(1, round(settings.part * spec.test_size)), is_real=False)
     dataset = load_dataset(settings.model_copy(update={"download": False}))
     return Data(dataset, len(dataset.train), len(dataset.test), is_real=True)
 
 
-def _stand_in(spec: DatasetSpec, settings: DataSettings) -> Dataset:
+def _random_images(spec: DatasetSpec, settings: DataSettings) -> Dataset:
     generator = generator_for(0, "estimate", spec.name)
     shape = stored_shape(spec, settings.image_size)
     inputs = torch.randint(256, (STAND_IN, *shape), generator=generator, dtype=torch.uint8)
@@ -164,43 +156,34 @@ def _stand_in(spec: DatasetSpec, settings: DataSettings) -> Dataset:
     return Dataset(spec.name, split, split, spec.classes, spec.mean, spec.std, spec.augmentation, spec.channels)
 
 
-def _sizes(experiment: Experiment, request: Request, data: Data) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """How many samples every client has, and what was assumed about it."""
+def _sizes(experiment: Experiment, request: Request, data: Data) -> tuple[NDArray[np.int64], str]:
+    """Return the number of samples of every client, and the assumption behind it."""
     settings = experiment.data.partition
     clients = settings.clients
     if request.examples is not None:
         if clients is None:
             raise InputError(f"--examples: needs --clients with the partition {settings.kind!r}")
-        sizes = np.full(clients, request.examples, dtype=np.int64)
-        return sizes, (f"every one of the {clients:,} clients has {request.examples:,} samples, as stated",)
+        return np.full(clients, request.examples), f"each of the {clients:,} clients has {request.examples:,} samples"
     if clients is not None and clients > data.train_size:
         raise InputError(
-            f"data.partition.clients: {clients} is not allowed: {experiment.data.name} has {data.train_size} samples; "
-            "say with --examples how many each client has of its own"
+            f"data.partition.clients: must be at most {data.train_size}, the samples of {experiment.data.name} "
+            f"(got {clients}); state with --examples how many each client has"
         )
     if data.is_real:
         sizes = np.array([len(indices) for indices in partition_of(experiment, data.dataset)])
-        return sizes, (f"clients have the sizes of the experiment's own partition ({settings.kind}): {_range(sizes)}",)
+        return sizes, f"clients have the sizes of the experiment's partition ({settings.kind}): {_range(sizes)}"
     if settings.kind in ("file", "own"):
-        unlabelled = np.zeros(data.train_size, dtype=np.int64)
-        partition = make_partition(settings, unlabelled, None, numpy_generator_for(experiment.seed, "partition"))
+        labels = np.zeros(data.train_size, dtype=np.int64)
+        partition = make_partition(settings, labels, None, numpy_generator_for(experiment.seed, "partition"))
         sizes = np.array([len(indices) for indices in partition])
-        return sizes, (f"clients have the sizes that {settings.file} gives them: {_range(sizes)}",)
+        return sizes, f"clients have the sizes given in {settings.file}: {_range(sizes)}"
     assert clients is not None
-    smaller, larger = divmod(data.train_size, clients)
-    sizes = np.full(clients, smaller, dtype=np.int64)
-    sizes[:larger] += 1
+    sizes = data.train_size // clients + (np.arange(clients) < data.train_size % clients)
     sizes = np.maximum(1, np.rint(experiment.data.part * sizes)).astype(np.int64)
-    return sizes, (f"clients are taken to be of equal size, {_range(sizes)}: without labels, nothing can be dealt out",)
+    return sizes, f"clients have equal sizes, {_range(sizes)}: there are no labels to split by"
 
 
 def _range(sizes: NDArray[np.int64]) -> str:
     if sizes.min() == sizes.max():
         return f"{sizes[0]:,} samples each"
     return f"{sizes.min():,} to {sizes.max():,} samples, {sizes.mean():,.0f} on average"
-
-
-def calibration_split(split: Split, count: int) -> Split:
-    """A split of exactly `count` samples: the first ones, over and over if there are too few."""
-    chosen = torch.arange(count) % len(split)
-    return replace(split, inputs=split.inputs[chosen], labels=split.labels[chosen], clients=None)
