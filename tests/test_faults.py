@@ -18,7 +18,7 @@ from fedsol.core.files import same_tensors
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
 from fedsol.federation.federation import Federation
-from fedsol.training.aggregation import clipped, robust_average
+from fedsol.training.aggregation import robust_average
 from fedsol.training.checks import reason_to_reject
 from fedsol.training.faults import plan
 
@@ -55,17 +55,6 @@ def test_robust_averages_lie_between_the_values_and_do_not_depend_on_their_order
     again = robust_average(settings, [{"w": torch.tensor([value])} for value in reversed(values)])["w"]
     assert min(values) - 1e-4 <= float(found) <= max(values) + 1e-4
     torch.testing.assert_close(found, again)
-
-
-def test_clipping_by_hand():
-    # The change (6, 8) has length 10: cut to 5 it is (3, 4). Buffers are not touched.
-    found, was = clipped(update(9.0, 12.0), SERVER, 5.0)
-    assert was
-    torch.testing.assert_close(found.weights["w"], torch.tensor([6.0, 8.0]))
-    assert torch.equal(found.weights["mean"], SERVER.weights["mean"])
-    same, was = clipped(update(9.0, 12.0), SERVER, 10.0)
-    assert not was
-    assert torch.equal(same.weights["w"], torch.tensor([9.0, 12.0]))
 
 
 @pytest.mark.parametrize(

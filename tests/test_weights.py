@@ -92,3 +92,13 @@ def test_prefixes_come_off_as_they_went_on():
 
 def test_size_in_bytes():
     assert W.size_in_bytes({"a": torch.zeros(3, 2), "b": torch.zeros(1, dtype=torch.int64)}) == 6 * 4 + 8
+
+
+def test_clipping_by_hand():
+    # The change (6, 8) has length 10: cut to 5 it is (3, 4). What the anchor lacks (a buffer) is not touched.
+    anchor = {"w": torch.tensor([3.0, 4.0])}
+    after = {"w": torch.tensor([9.0, 12.0]), "mean": torch.tensor([1.0])}
+    clipped = W.clip_change(after, anchor, 5.0)
+    torch.testing.assert_close(clipped["w"], torch.tensor([6.0, 8.0]))
+    assert clipped["mean"] is after["mean"]
+    assert W.clip_change(after, anchor, 10.0) is after

@@ -76,6 +76,16 @@ def mean(all_weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
     return average
 
 
+def clip_change(weights: Weights, anchor: Weights, longest: float) -> Weights:
+    """Return the weights with their change from `anchor` (on its names) cut to a norm of at most `longest`.
+
+    If it is no longer than that, these are the same weights, not a copy.
+    """
+    change = subtract(pick(weights, anchor), anchor)
+    length = float(norm(change))
+    return weights if length <= longest else {**weights, **add(anchor, change, longest / length)}
+
+
 def size_in_bytes(weights: Mapping[str, Tensor]) -> int:
     """Bytes of the tensors' values, as they would cross a network uncompressed."""
     return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())

@@ -1,4 +1,4 @@
-"""From a round's updates to new global weights: clipping, aggregation (the method's or a robust one), the optimiser."""
+"""From a round's updates to new global weights: aggregation (the method's or a robust one), the optimiser."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 from fedsol.algorithms.base import Algorithm
 from fedsol.config.tables import ServerSettings
 from fedsol.core.messages import ServerState, Update
-from fedsol.core.weights import Weights, add, norm, pick, subtract
+from fedsol.core.weights import Weights
 from fedsol.training.server_optimizer import apply_server_optimizer
 
 
@@ -50,15 +50,3 @@ def _trimmed_mean(trim: float) -> Callable[[Tensor], Tensor]:
         return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
 
     return combine
-
-
-def clipped(update: Update, server: ServerState, longest: float | None) -> tuple[Update, bool]:
-    """The update with its change of the parameters shortened to a norm of at most `longest`, and whether it was."""
-    if longest is None:
-        return update, False
-    anchor = pick(server.weights, server.parameters)
-    change = subtract(pick(update.weights, server.parameters), anchor)
-    length = float(norm(change))
-    if length <= longest:
-        return update, False
-    return replace(update, weights={**update.weights, **add(anchor, change, longest / length)}), True

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from fedsol.config.experiment import Experiment
 from fedsol.core.messages import Missing, ServerState, State, Update, receipt
 from fedsol.core.randomness import generator_for
-from fedsol.core.weights import add, pick, size_in_bytes
+from fedsol.core.weights import add, clip_change, pick, size_in_bytes
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
-from fedsol.training.aggregation import clipped
 from fedsol.training.checks import reason_to_reject
 from fedsol.training.faults import Fault, corrupt
 
@@ -101,8 +100,11 @@ class Inbox:
         if reason is not None:
             self._reject(update.client, reason)
             return
-        update, was_clipped = clipped(update, self.server, self.experiment.server.max_update_norm)
-        self.counts.clipped += was_clipped
+        longest = self.experiment.server.max_update_norm
+        if longest is not None:
+            weights = clip_change(update.weights, pick(self.server.weights, self.server.parameters), longest)
+            self.counts.clipped += weights is not update.weights
+            update = replace(update, weights=weights)
         self.states.stage(update.client, self.round, update.state)
         self.counts.restarted += bool(update.metrics.get("restarted"))
         self._fit.append((update.client, -age, replace(update, state={})))

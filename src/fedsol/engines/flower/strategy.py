@@ -16,9 +16,9 @@ from flwr.serverapp.strategy import (
 
 from fedsol.config.tables import PrivacySettings
 from fedsol.core.messages import Job, ServerState, Update
+from fedsol.core.weights import clip_change, pick
 from fedsol.engines.base import Aggregation
 from fedsol.engines.flower import records
-from fedsol.training.aggregation import clipped
 
 
 class RoundStrategy(Strategy):
@@ -131,4 +131,5 @@ class Rounds:
         if all(torch.equal(ordered[name], tensor) for name, tensor in before.weights.items()):
             name, tensor = next(iter(ordered.items()))
             ordered[name] = torch.nextafter(tensor, torch.full_like(tensor, math.inf))
-        return clipped(replace(update, weights=ordered), before, self._settings.clip_norm)[0]
+        anchor = pick(before.weights, before.parameters)
+        return replace(update, weights=clip_change(ordered, anchor, self._settings.clip_norm))
