@@ -117,7 +117,7 @@ def test_toy_and_cost_need_no_run():
 BAD = {
     "no run": (["--what", "divergence"], ["RUN: is missing", "divergence"]),
     "no run for all": ([], ["RUN: is missing"]),
-    "unknown analysis": (["--what", "divergense"], ["--what: 'divergense'", "'divergence'"]),
+    "unknown analysis": (["--what", "divergense"], ["--what: unknown value 'divergense'", "'divergence'"]),
     "empty": (["--what", ","], ["--what: is empty"]),
     "no such run": (["nowhere", "--what", "curves"], ["nowhere: there is no run here"]),
     "no such experiment": (["nowhere", "--what", "cost"], ["nowhere"]),
@@ -165,7 +165,7 @@ def test_bad_input_about_a_run_leaves_nothing_behind():
 
 def test_run_refuses_an_unknown_analysis_before_it_begins():
     for arguments, part in (
-        (["--analyze", "divergense"], "--analyze: 'divergense'"),
+        (["--analyze", "divergense"], "--analyze: unknown value 'divergense'"),
         (["--analyze", "orthogonality", "--set", "algorithm.name=moon"], "orthogonality is not allowed for moon"),
     ):
         done = fedsol("run", *TINY, "--out", "out", *arguments)
@@ -206,7 +206,7 @@ SWEEP_BAD = {
     "no grid": ([], "--grid: is missing"),
     "bad grid": (["--grid", "rho"], "--grid 'rho'"),
     "unknown key": (["--grid", "algorithm.rhoo=1,2"], "'rho'"),
-    "bad value": (["--grid", "client.lr=0.1,-1"], "client.lr: -1"),
+    "bad value": (["--grid", "client.lr=0.1,-1"], "client.lr: must be greater than 0 (got -1)"),
     "bad seeds": (["--grid", "client.lr=0.1", "--seeds", "x"], "--seeds: 'x'"),
     "no jobs": (["--grid", "client.lr=0.1", "--jobs", "0"], "--jobs: 0"),
     "a range without search": (["--grid", "client.lr=0.1..1"], "--search N"),

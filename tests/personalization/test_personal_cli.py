@@ -85,9 +85,9 @@ def test_settings_on_the_command_line(folders):
 
 BAD = {
     "no run": (["nowhere"], ["nowhere", "no experiment.toml"]),
-    "unknown method": (["RUN", "--method", "finetun"], ["--method: 'finetun'", "'finetune'"]),
+    "unknown method": (["RUN", "--method", "finetun"], ["--method: unknown value 'finetun'", "'finetune'"]),
     "bad epochs": (["RUN", "--epochs", "one"], ["--epochs: 'one'"]),
-    "unknown test": (["RUN", "--test", "own"], ["test: 'own' is not allowed"]),
+    "unknown test": (["RUN", "--test", "own"], ["test: must be 'matched' or 'held-out' (got 'own')"]),
     "nothing held out": (["RUN", "--test", "held-out"], ["test: 'held-out'", "held_out=0.2"]),
     "the run's own": (["RUN", "--set", "client.lr=0.1"], ["--set client.lr: is the run's own"]),
     "unknown setting": (["RUN", "--set", "capasity=3"], ["capasity: unknown key", "'capacity'"]),
@@ -96,7 +96,10 @@ BAD = {
     "nothing held out to choose on": (["RUN", "-m", "knn-per", "--set", "mixing=chosen"], ["mixing: 'chosen'"]),
     "twice": (["RUN", "RUN"], ["given twice"]),
     "against nothing": (["RUN", "--epochs", "0", "--against", "nowhere"], ["nowhere", "no personal.json"]),
-    "other data": (["RUN", "--set", "data.root=elsewhere", "--set", "k=many"], ["k: 'many'"]),
+    "other data": (
+        ["RUN", "--set", "data.root=elsewhere", "--set", "k=many"],
+        ["k: must be a valid integer (got 'many')"],
+    ),
 }
 
 

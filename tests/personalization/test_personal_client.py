@@ -225,14 +225,14 @@ OUTCOME = {"epochs": 1, "correct": 2, "accuracy": 0.5}
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"size": -1}, "size: -1"),
-        ({"size": "3"}, "size: '3'"),
-        ({"client": 1.5}, "client: 1.5"),
-        ({"before": 1.01}, "before: 1.01"),
-        ({"before": float("nan")}, "before: nan"),
-        ({"after": [{**OUTCOME, "accuracy": "high"}]}, "after.0.accuracy: 'high'"),
+        ({"size": -1}, "size: must be greater than or equal to 0 (got -1)"),
+        ({"size": "3"}, "size: must be a valid integer (got '3')"),
+        ({"client": 1.5}, "client: must be a valid integer (got 1.5)"),
+        ({"before": 1.01}, "before: must be less than or equal to 1 (got 1.01)"),
+        ({"before": float("nan")}, "before: must be less than or equal to 1 (got nan)"),
+        ({"after": [{**OUTCOME, "accuracy": "high"}]}, "after.0.accuracy: must be a valid number (got 'high')"),
         ({"after": [{"epochs": 1}]}, "after.0.correct: is missing; after.0.accuracy: is missing"),
-        ({"after": None}, "after: None"),
+        ({"after": None}, "after: must be a valid array (got None)"),
         ({"weights": [1.0]}, "weights: unknown key"),
     ],
 )

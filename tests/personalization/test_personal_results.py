@@ -157,7 +157,7 @@ def test_a_damaged_line_is_named(run_folder, tmp_path):
 
 
 def test_bad_settings_leave_nothing_behind(run_folder, tmp_path):
-    with pytest.raises(InputError, match="k: 0"):
+    with pytest.raises(InputError, match="k: must be greater than or equal to 1"):
         fedsol.personalize(run_folder, "knn-per", {"k": 0}, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
