@@ -95,7 +95,7 @@ def test_a_tool_in_trouble_is_left_out_and_the_run_goes_on(tiny, tmp_path, remem
     with caplog.at_level(logging.WARNING):
         run = fedsol.train(tiny, [remembering(tmp_path / "run")], tmp_path / "run")
     assert len(run.rows) == 2
-    assert caplog.text.count("the run goes on without it: ConnectionError: the server is gone") == 1
+    assert caplog.text.count("the run continues without it: ConnectionError: the server is gone") == 1
     assert remembering.closed == []
 
 
@@ -104,7 +104,7 @@ def test_a_tool_that_cannot_begin_stops_the_run_before_training(tiny, tmp_path, 
         raise ValueError("not logged in")
 
     monkeypatch.setattr(remembering, "open", fail)
-    with pytest.raises(RunError, match="tensorboard: tracking could not begin: ValueError: not logged in"):
+    with pytest.raises(RunError, match="tensorboard: tracking could not start: ValueError: not logged in"):
         fedsol.train(tiny, [remembering(tmp_path / "run")], tmp_path / "run")
 
 

@@ -1,6 +1,5 @@
-"""Trackers: adapters that send a run's metrics to a tool of the user's choice. One file each, imported when asked."""
+"""Trackers: adapters that send a run's metrics to TensorBoard, Weights & Biases or MLflow."""
 
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,16 +10,12 @@ from fedsol.errors import InputError
 if TYPE_CHECKING:
     from fedsol.trackers.base import Tracker
 
-TRACKERS = {
-    "tensorboard": "fedsol.trackers.tensorboard:TensorBoardTracker",
-    "wandb": "fedsol.trackers.wandb:WandbTracker",
-    "mlflow": "fedsol.trackers.mlflow:MLflowTracker",
-}
-"""By the name of the package each needs, which is also that of the extra that installs it."""
+TRACKERS = {"tensorboard": "TensorBoardTracker", "wandb": "WandbTracker", "mlflow": "MLflowTracker"}
+"""Adapters by the name of the package that each needs, which is also the name of fedsol's extra."""
 
 
 def check_tracker(name: str) -> None:
-    """Raises `InputError` unless the tracker is known and its package installed."""
+    """Raise `InputError` unless the tracker is known and its package is installed."""
     if name not in TRACKERS:
         raise unknown_name("tracker", name, TRACKERS)
     if find_spec(name) is None:
@@ -28,8 +23,9 @@ def check_tracker(name: str) -> None:
 
 
 def make_tracker(name: str, directory: str | Path) -> "Tracker":
-    """The tracker of this name for the run in `directory`: a callback for `train`."""
+    """Return the tracker of this name for the run in `directory`: a callback for `train`."""
+    from fedsol.trackers import adapters
+
     check_tracker(name)
-    module, _, attribute = TRACKERS[name].partition(":")
-    tracker: type[Tracker] = getattr(import_module(module), attribute)
+    tracker: type[Tracker] = getattr(adapters, TRACKERS[name])
     return tracker(directory)
