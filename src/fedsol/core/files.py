@@ -31,8 +31,28 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     flush_folder(path.parent)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory that a user named, and those above it; do nothing if it exists."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be used as a directory: {error.strerror or error}") from error
+
+
+def write_output(path: Path, content: bytes | str) -> Path:
+    """Write a file that a user named, and make the directories above it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return path
+
+
 def flush_folder(folder: Path) -> None:
-    """Makes renames inside a folder durable."""
+    """Make renames inside a folder durable; Windows cannot open a folder, and does not need to."""
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,7 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from fedsol.core.files import write_atomically
+from fedsol.core.files import write_output
 from fedsol.errors import InputError
 
 DPI = 150
@@ -137,24 +137,15 @@ def text_color_on(rgb: tuple[float, float, float]) -> str:
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure as PNG or PDF, by the name's ending; equal figures give equal bytes.
-
-    The file appears whole or not at all; missing folders are made.
-    """
+    """Write a figure as PNG or PDF, by the name's ending; equal figures give equal bytes."""
     target = Path(path)
     kind = target.suffix.lower().removeprefix(".")
     if kind not in _METADATA:
-        raise InputError(f"{target} ends in {target.suffix!r}; allowed for figures: .png, .pdf")
+        raise InputError(f"{target}: must end in .png or .pdf (got {target.suffix!r})")
     stream = io.BytesIO()
     with fedsol_style():
         figure.savefig(stream, format=kind, metadata=_METADATA[kind])
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, stream.getvalue())
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{target} cannot be written: {reason}; allowed: a file in a writable folder") from error
-    return target
+    return write_output(target, stream.getvalue())
 
 
 def save_pictures(figure: Figure, stem: str | Path) -> list[Path]:

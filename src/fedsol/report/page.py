@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.config.overrides import flatten
-from fedsol.core.files import write_atomically
+from fedsol.core.files import write_output
 from fedsol.errors import InputError
 from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
 from fedsol.report.columns import to_columns
@@ -29,12 +29,7 @@ def write_report(places: Sequence[Path], out: Path) -> list[Run]:
     if out.is_dir():
         raise InputError(f"{out}: is a directory; allowed: the name of a file, such as report.html")
     runs = find_runs(places)
-    page = render(report_data(runs))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, page)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
+    write_output(out, render(report_data(runs)))
     return runs
 
 

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import differing_keys
 from fedsol.config.tables import PRIVATE
-from fedsol.core.files import disk_errors_named, read_json_object, write_atomically
+from fedsol.core.files import disk_errors_named, make_directory, read_json_object, write_atomically
 from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError, RunError
@@ -48,13 +48,13 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Keep other processes out; the lock goes when this process does, however it ends."""
         path = self.path / "run.lock"
+        make_directory(self.path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(path).acquire(timeout=0)
         except Timeout:
             raise InputError(f"{self.path}: process {_owner(path)} is running this run already") from None
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be used as a run directory: {error.strerror or error}") from error
+            raise InputError(f"{self.path}: cannot be locked: {error.strerror or error}") from error
         with lock:
             with contextlib.suppress(OSError):  # Windows lets nobody write a locked file
                 path.write_text(str(os.getpid()))

@@ -1,0 +1,39 @@
+"""What Windows lacks is not needed for a run on the local engine."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+FUNCTIONS = {"fork", "getloadavg", "getuid", "geteuid", "killpg", "sched_getaffinity", "setsid", "statvfs", "sysconf"}
+
+SCRIPT = f"""
+import os, sys, warnings
+for name in {MODULES}:
+    sys.modules[name] = None
+for name in {FUNCTIONS}:
+    if hasattr(os, name):
+        delattr(os, name)
+warnings.simplefilter("ignore")
+import fedsol
+changes = {{"engine.kind": "local", "data.partition.clients": 5, "client.epochs": 1}}
+for rounds in (1, 2):
+    experiment = fedsol.Experiment().override({{**changes, "rounds": rounds}})
+    run = fedsol.train(experiment, out=sys.argv[1], resume=rounds > 1)
+assert len(run.rows) == 2
+"""
+
+
+def test_a_run_works_without_what_windows_lacks(tmp_path):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_module_imports_at_its_top_what_windows_lacks():
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+                assert not names & MODULES, path
