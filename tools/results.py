@@ -10,7 +10,7 @@ from fedsol.config.experiment import Experiment, read_toml
 from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, differing_keys
 from fedsol.errors import InputError
 from fedsol.paper.numbers import Key
-from fedsol.paper.recipe import Cell, Ours, accuracy_of
+from fedsol.paper.recipe import Accuracy, Cell, Ours
 from fedsol.paper.store import fingerprint, flat
 from fedsol.runs.run import Run
 
@@ -137,7 +137,7 @@ class Index:
 
     def ours(self, cells: Sequence[Cell]) -> dict[Key, Ours]:
         """Our numbers for the cells of a recipe."""
-        found = {cell.key: accuracy_of(cell, [item.run for item in self.of(cell)]) for cell in cells}
+        found = {cell.key: Accuracy().number(cell, [item.run for item in self.of(cell)]) for cell in cells}
         return {key: ours for key, ours in found.items() if ours is not None}
 
 

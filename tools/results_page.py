@@ -17,7 +17,7 @@ from fedsol.errors import InputError
 from fedsol.paper.figures import draw_smoothed
 from fedsol.paper.numbers import Number
 from fedsol.paper.printing import as_markdown
-from fedsol.paper.recipe import Cell, LastAccuracy, Table, TrainedTable, table_of
+from fedsol.paper.recipe import Accuracy, Cell, Table, TrainedTable, table_of
 from fedsol.paper.registry import RECIPES
 from fedsol.paper.settings import DATASETS
 from fedsol.paper.store import LAST, first_round_at, last_mean
@@ -91,7 +91,7 @@ def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
 
 def _shows_accuracy(table: Table) -> bool:
     """Return whether the numbers are accuracies of runs; others take their models, which are not in results/."""
-    return isinstance(table, TrainedTable) and isinstance(table.evaluation, LastAccuracy)
+    return isinstance(table, TrainedTable) and type(table.evaluation) is Accuracy
 
 
 def _tables(tables: Sequence[Table], computed: Mapping[str, Measured], index: Index) -> list[str]:

@@ -139,13 +139,13 @@ def test_hyperparameters(source):
             name: [float(value) for value in values.split(",")]
             for name, values in re.findall(r"\\(\w+) \\in \\ ([\d., ]+[\d])", row[2])
         }
-        assert table.more["candidates"].get(method, {}) == searched
+        assert table.candidates.get(method, {}) == searched
         assert selected.keys() == searched.keys()
 
 
 def test_every_stored_table_has_a_label_of_the_paper(source):
     for name in table_names():
-        assert f"\\label{{{read_table(name).label}}}" in source
+        assert f"\\label{{{read_table(name).heading.label}}}" in source
     assert len(table_names()) == 13
 
 

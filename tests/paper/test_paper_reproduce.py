@@ -12,9 +12,9 @@ from fedsol.cli.app import app
 from fedsol.config.experiment import Experiment
 from fedsol.errors import RunError
 from fedsol.paper import registry, store
-from fedsol.paper.numbers import Number
+from fedsol.paper.numbers import Heading, Number
 from fedsol.paper.personal import PersonalAccuracy
-from fedsol.paper.recipe import Cell, Drawn, Figure, LastAccuracy, Ours, TrainedTable, table_of, titled
+from fedsol.paper.recipe import Accuracy, Cell, Drawn, Figure, Ours, TrainedTable, table_of, titled
 from fedsol.paper.settings import METHODS, experiment
 from fedsol.paper.store import Store, fingerprint, folder_name, paper_setting, smoothed
 from fedsol.runs.directory import RunDirectory
@@ -56,7 +56,7 @@ def know(monkeypatch, recipe):
 @pytest.fixture(autouse=True)
 def _small_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    know(monkeypatch, TrainedTable("small", "A small table", "tab:small", small_cells()))
+    know(monkeypatch, TrainedTable(Heading("small", "A small table", "tab:small"), small_cells()))
     monkeypatch.setattr(store, "paper_setting", lambda run: small(run.algorithm["name"]))
 
 
@@ -231,7 +231,9 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
         path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
         return Drawn([path], ["three rounds were seen"])
 
-    table = TrainedTable("watched", "Watched", "fig:small", small_cells(), callbacks=lambda _, path: [Count(path)])
+    table = TrainedTable(
+        Heading("watched", "Watched", "fig:small"), small_cells(), callbacks=lambda _, path: [Count(path)]
+    )
     know(monkeypatch, Figure(table, draw))
     assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
     done = fedsol("reproduce", "watched", "--seeds", "0,1", "--only", "method=fedavg")
@@ -246,12 +248,12 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
 def test_a_recipe_may_say_what_a_run_is_worth(monkeypatch):
     asked = []
 
-    class Counted(LastAccuracy):
+    class Counted(Accuracy):
         def number(self, cell, runs, console):
             asked.append(cell.key)
             return Ours(float(len(runs)))
 
-    know(monkeypatch, TrainedTable("valued", "Valued", "tab:small", small_cells(), evaluation=Counted()))
+    know(monkeypatch, TrainedTable(Heading("valued", "Valued", "tab:small"), small_cells(), evaluation=Counted()))
     done = fedsol("reproduce", "valued", "--seeds", "0,1", "--only", "method=fedavg")
     assert done.exit_code == 0, done.output
     assert json.loads(Path("runs/paper/valued.json").read_text())["cells"][0]["ours"]["mean"] == 2.0
@@ -270,7 +272,7 @@ def test_personal_models_of_a_run(monkeypatch):
             for method, epochs in made
         ]
 
-    know(monkeypatch, TrainedTable("own", "Own", "tab:small", cells(), evaluation=PersonalAccuracy()))
+    know(monkeypatch, TrainedTable(Heading("own", "Own", "tab:small"), cells(), evaluation=PersonalAccuracy()))
     done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     found = [cell["ours"]["mean"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"]]
@@ -293,7 +295,7 @@ def test_personal_models_that_are_there_stay_in_the_table(monkeypatch):
             for method, algorithm in (("fedavg", "fedavg"), ("fedprox", "fedprox"), ("knn-per", "fedavg"))
         ]
 
-    know(monkeypatch, TrainedTable("own", "Own", "tab:small", cells(), evaluation=PersonalAccuracy()))
+    know(monkeypatch, TrainedTable(Heading("own", "Own", "tab:small"), cells(), evaluation=PersonalAccuracy()))
 
     def filled(method):
         done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1", "--only", f"method={method}")
@@ -314,7 +316,7 @@ def test_what_is_made_for_a_chosen_cell_fills_others_too(monkeypatch):
             for epochs in ("1", "5")
         ]
 
-    know(monkeypatch, TrainedTable("own", "Own", "tab:small", cells(), evaluation=PersonalAccuracy()))
+    know(monkeypatch, TrainedTable(Heading("own", "Own", "tab:small"), cells(), evaluation=PersonalAccuracy()))
     assert fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1", "--only", "epochs=5").exit_code == 0
     assert all(cell["ours"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"])
 
@@ -324,7 +326,7 @@ def test_nobody_takes_part_in_rounds_of_local_only(monkeypatch):
         run = small("local-only").override({"rounds": 1, "algorithm.epochs": 2})
         return [Cell(("", "Local-only", "digits"), {"method": "local-only", "epochs": "2"}, run)]
 
-    know(monkeypatch, TrainedTable("alone", "Alone", "tab:small", cells(), evaluation=PersonalAccuracy()))
+    know(monkeypatch, TrainedTable(Heading("alone", "Alone", "tab:small"), cells(), evaluation=PersonalAccuracy()))
     estimated = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2", "--estimate")
     assert estimated.exit_code == 0, estimated.output
     assert "1 runs, 1 still to be made; 1 times a model for every client: about" in estimated.output
@@ -464,7 +466,7 @@ def test_a_figure_has_no_columns_for_numbers_of_the_paper(monkeypatch):
     def cells():
         return [Cell(cell.key, cell.facts, cell.experiment) for cell in small_cells()[:1]]
 
-    know(monkeypatch, Figure(TrainedTable("drawn", "Drawn", "fig:small", cells()), lambda *_: Drawn([])))
+    know(monkeypatch, Figure(TrainedTable(Heading("drawn", "Drawn", "fig:small"), cells()), lambda *_: Drawn([])))
     done = fedsol("reproduce", "drawn", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     assert "difference" not in Path("runs/paper/drawn.md").read_text()
@@ -546,7 +548,7 @@ def test_pictures_of_factors(monkeypatch):
         ]
 
     draw = draw_factor_panels("factors", "digits")
-    know(monkeypatch, Figure(TrainedTable("factors", "Factors", "fig:small", cells()), draw))
+    know(monkeypatch, Figure(TrainedTable(Heading("factors", "Factors", "fig:small"), cells()), draw))
     done = fedsol("reproduce", "factors", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     assert "runs/paper/factors.png" in done.output
@@ -554,14 +556,14 @@ def test_pictures_of_factors(monkeypatch):
 
 
 def test_analysed_figures_keep_their_own_runs_and_rows(monkeypatch):
-    from fedsol.paper import analyses
+    from fedsol.paper import figures
 
     made = {}
 
     def smaller(dataset, level, algorithm):
         return made.setdefault(algorithm["name"], small(algorithm["name"]))
 
-    monkeypatch.setattr(analyses, "experiment", smaller)
+    monkeypatch.setattr(figures, "experiment", smaller)
     done = fedsol("reproduce", "preservation", "--seeds", "0", "--rounds", "2")
     assert done.exit_code == 0, done.output
     runs = runs_in("runs/paper/preservation")

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from fedsol.data.catalog import SPECS
 from fedsol.data.partition import Partition
 from fedsol.data.readers import medmnist_images, read_npz
+from fedsol.data.summary import partition_summary
 from fedsol.federation.federation import load_dataset, partition_of
-from fedsol.paper.numbers import Key
+from fedsol.paper.numbers import Key, figure_heading
 from fedsol.paper.recipe import Cell, Drawn, Figure, Folders, Ours, UntrainedTable, titled
 from fedsol.paper.selection import check_data, missing_files
 from fedsol.paper.settings import CIFAR, DATASETS, METHODS, experiment
@@ -50,34 +51,19 @@ def partitions() -> Figure:
         for level in levels
         for column in SIZES
     ]
-    note = (
-        "Samples and classes of the client with fewest and of that with most, seed 0. The levels are those of "
-        "the main table; the paper does not say which its figure shows."
-    )
-    title = "Partitions of CIFAR-10 among 10 clients"
-    table = UntrainedTable("partitions", title, "fig:partition", cells, "", 0, [note], compute=_measure_partitions)
-    return Figure(table, _draw_partitions)
+    return Figure(UntrainedTable(figure_heading("partitions"), cells, _partition_sizes), _draw_partitions)
 
 
 def _partitions(levels: Sequence[str], root: Path) -> tuple[NDArray[Any], dict[str, Partition]]:
-    """The labels, and who of ten clients has which of them at every level."""
-    runs = {
-        level: experiment(
-            CIFAR,
-            level,
-            METHODS["FedAvg"],
-            changes={"seed": SEED, "data.partition.clients": CLIENTS, "data.root": str(root)},
-        )
-        for level in levels
-    }
+    """Return the labels, and who of ten clients has which of them at every level."""
+    changes = {"seed": SEED, "data.partition.clients": CLIENTS, "data.root": str(root)}
+    runs = {level: experiment(CIFAR, level, METHODS["FedAvg"], changes=changes) for level in levels}
     dataset = load_dataset(next(iter(runs.values())).data)
     partitions = {level: [part.numpy() for part in partition_of(run, dataset)] for level, run in runs.items()}
     return dataset.train.labels.numpy(), partitions
 
 
-def _measure_partitions(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
-    from fedsol.data.summary import partition_summary
-
+def _partition_sizes(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     check_data([CIFAR], root)
     labels, partitions = _partitions(list(dict.fromkeys(cell.key[1] for cell in cells)), root)
     classes = SPECS[CIFAR].classes
@@ -107,13 +93,11 @@ def medical() -> Figure:
         for name in MEDICAL
         for column in ("images", "classes")
     ]
-    title, notes = "Images of PathMNIST and TissueMNIST", ["The first test images of every class."]
-    table = UntrainedTable("medical", title, "fig:medmnist", cells, "", 0, notes, compute=_measure_medical)
-    return Figure(table, _draw_medical)
+    return Figure(UntrainedTable(figure_heading("medical"), cells, _count_medical), _draw_medical)
 
 
 def medical_file(dataset: str, root: Path) -> Path | None:
-    """The dataset's own file or, as it takes little for a picture, another one beside it that holds test images."""
+    """Return the dataset's own file or, as a picture takes little, another one beside it that holds test images."""
     if not missing_files(dataset, root):
         return root / dataset / f"{dataset}.npz"
     others = sorted((root / dataset).glob("*.npz"))
@@ -131,14 +115,13 @@ def _read(dataset: str, root: Path) -> tuple[Path, NDArray[np.uint8], NDArray[An
     return path, medmnist_images(arrays["test_images"], path), arrays["test_labels"].reshape(-1)
 
 
-def _measure_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
+def _count_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     datasets = list(dict.fromkeys(cell.reads for cell in cells))
     check_data(datasets, root, _missing)
     found = {}
     for dataset in datasets:
         path, images, labels = _read(dataset, root)
-        whole = path.stem == dataset
-        differs = () if whole else (f"drawn from {path}, as {dataset}.npz is not there",)
+        differs = () if path.stem == dataset else (f"drawn from {path}, as {dataset}.npz is not there",)
         values = {"images": len(images), "classes": len(np.unique(labels))}
         for cell in cells:
             if cell.reads == dataset:

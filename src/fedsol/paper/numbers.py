@@ -2,7 +2,8 @@
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -22,18 +23,30 @@ class Number:
         return self.shown(2)
 
     def shown(self, digits: int | None) -> str:
-        """As the paper prints it, with its number of digits."""
+        """Return the number as the paper prints it, with so many decimal places."""
         return f"{in_digits(self.mean, digits)} (failed)" if self.failed else with_std(self.mean, self.std, digits)
 
 
 def in_digits(value: float, digits: int | None, sign: str = "") -> str:
-    """A number with so many decimal places; None: as short as it goes, up to six digits."""
+    """Return a number with so many decimal places; None: as short as possible, up to six digits."""
     return f"{value:{sign}g}" if digits is None else f"{value:{sign}.{digits}f}"
 
 
 def with_std(mean: float, std: float | None, digits: int | None) -> str:
-    """`59.80 ± 1.12`."""
+    """Return `59.80 ± 1.12`."""
     return in_digits(mean, digits) + (f" ± {in_digits(std, digits)}" if std is not None else "")
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What a table or figure is called; `label` is its LaTeX label, `digits` None for columns of different kinds."""
+
+    name: str
+    title: str
+    label: str
+    unit: str = "%"
+    digits: int | None = 2
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -47,66 +60,60 @@ class Block:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of the paper; `label` is its LaTeX label."""
+    """One table of the paper; `candidates` are the values that the table of hyperparameters says were tried."""
 
-    name: str
-    title: str
-    label: str
-    unit: str
+    heading: Heading
     blocks: list[Block]
-    digits: int | None
-    """Decimal places in the paper; None for columns of different kinds."""
-    more: dict[str, Any] = field(default_factory=dict)
+    candidates: dict[str, dict[str, list[float]]]
 
     @property
-    def cells(self) -> dict[Key, Number | None]:
-        """Every cell in the order of the paper."""
+    def numbers(self) -> dict[Key, Number]:
+        """Every published number in the order of the paper."""
         return {
             (block.name, row, column): number
             for block in self.blocks
             for row, numbers in block.rows.items()
             for column, number in zip(block.columns, numbers, strict=True)
+            if number is not None
         }
 
 
 def table_names() -> list[str]:
-    """The tables whose numbers are stored."""
+    """Return the tables whose numbers are stored."""
     files = resources.files("fedsol.paper").joinpath("numbers").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def read_table(name: str) -> PaperTable:
-    """One of the data files."""
-    file = resources.files("fedsol.paper").joinpath("numbers", f"{name}.toml")
-    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    """Return the table of a data file."""
+    content = _read(f"numbers/{name}.toml")
     texts = [text for block in content["block"] for row in block["rows"].values() for text in row]
-    return PaperTable(
-        name=name,
-        title=content.pop("title"),
-        label=content.pop("label"),
-        unit=content.pop("unit", "%"),
-        blocks=[_block(block) for block in content.pop("block")],
-        digits=None if content.pop("mixed", False) else max(map(_decimals, texts)),
-        more=content,
-    )
+    digits = None if content.get("mixed") else max(len(text.split(" ")[0].partition(".")[2]) for text in texts)
+    unit, notes = content.get("unit", "%"), content.get("notes", ())
+    heading = Heading(name, content["title"], content["label"], unit, digits, notes)
+    return PaperTable(heading, [_block(block) for block in content["block"]], content.get("candidates", {}))
 
 
-def _decimals(text: str) -> int:
-    return len(text.split(" ")[0].partition(".")[2])
+def figure_heading(name: str) -> Heading:
+    """Return the heading of a figure."""
+    return Heading(name, **_read("figures.toml")[name])
 
 
-def parse_number(text: str) -> Number | None:
-    """`59.80`, `59.80 ± 1.12`, `10.00 ± failed`; nothing is None."""
-    if not text:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?: ± (\d+\.\d+|failed))?", text)
-    if found is None:
-        raise ValueError(f"{text!r} is not a number of the paper")
-    mean, spread = found.groups()
-    failed = spread == "failed"
-    return Number(float(mean), None if spread is None or failed else float(spread), failed)
+def _read(file: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files("fedsol.paper").joinpath(file).read_text(encoding="utf-8"))
 
 
 def _block(content: dict[str, Any]) -> Block:
     rows = {row: [parse_number(text) for text in texts] for row, texts in content["rows"].items()}
     return Block(content["name"], content["columns"], rows)
+
+
+def parse_number(text: str) -> Number | None:
+    """Parse `59.80`, `59.80 ± 1.12` or `10.00 ± failed`; nothing is None."""
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?: ± (\d+\.\d+|failed))?", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a number of the paper")
+    mean, std = found.groups()
+    return Number(float(mean), None if std in (None, "failed") else float(std), std == "failed")

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from fedsol.config.experiment import Experiment
-from fedsol.paper.recipe import Cell, Ours, TrainedTable
+from fedsol.paper.recipe import Accuracy, Cell, Ours, TrainedTable
 from fedsol.paper.settings import DATASETS, LDA, METHODS, experiment, fedsol
 from fedsol.paper.tables import trained_table
 from fedsol.runs.run import Run
@@ -22,13 +22,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 LOCAL_EPOCHS = 200
 MOST_EPOCHS = 5
-"""Of fine-tuning: models after fewer are kept on the way."""
+"""Of fine-tuning: models after fewer are saved on the way."""
 
 
 def personalized() -> TrainedTable:
     """Mean and deviation over clients; the paper's deviation is over clients too."""
-    note = "Ours: over all clients of the seeds together; Local-only: 200 epochs, learning rate times 0.99 per epoch."
-    return trained_table("personalized", _make, [note], evaluation=PersonalAccuracy())
+    return trained_table("personalized", _make, evaluation=PersonalAccuracy())
 
 
 def _make(_: str, row: str, column: str) -> tuple[Experiment, dict[str, str]]:
@@ -48,10 +47,10 @@ def _place(cell: Cell, run: Path) -> Path:
     return run / "personal" / _method(cell)
 
 
-class PersonalAccuracy:
+class PersonalAccuracy(Accuracy):
     """The mean accuracy of the clients' own models, in %, made from the final model of every run."""
 
-    def number(self, cell: Cell, runs: Sequence[Run], console: Console) -> Ours | None:
+    def number(self, cell: Cell, runs: Sequence[Run], console: Console | None = None) -> Ours | None:
         """Personalize every run for every client; models that exist are not made again."""
         from fedsol.personalization.loop import personalize
         from fedsol.personalization.progress import clients_shown
@@ -60,7 +59,7 @@ class PersonalAccuracy:
         values: list[float] = []
         for run in runs:
             label = f"{cell.facts['method']}, seed {run.experiment.seed}, personal models"
-            with clients_shown(console, label) as watch:
+            with clients_shown(console or Console(quiet=True), label) as watch:
                 made = personalize(run.path, _method(cell), out=_place(cell, run.path), resume=True, watch=watch)
             found = accuracies_after(made.results, int(cell.facts["epochs"])).values()
             values += [100 * accuracy for accuracy in found if accuracy is not None]

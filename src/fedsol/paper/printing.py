@@ -12,94 +12,83 @@ from fedsol.paper.numbers import Key, in_digits, with_std
 from fedsol.paper.recipe import Cell, Ours, Table, is_partial
 
 MARKDOWN_COLUMNS = 3
-WITHOUT_END = 10_000
+UNLIMITED = 10_000
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A piece of a table that fits on a page: some columns of a block, each with three numbers per row."""
+    """A part of a table that fits on a page: some columns of a block, each with a text for every heading per row."""
 
     title: str
     columns: list[str]
-    rows: dict[str, list[tuple[str, str, str]]]
+    rows: dict[str, list[str]]
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A table ready to be shown; `remarks` explain the marks at our numbers.
-
-    `compared` is whether the paper has numbers for it: a figure has none.
-    """
-
-    headline: str
-    sheets: list[Sheet]
-    remarks: list[str]
-    compared: bool
-
-    def texts(self, three: tuple[str, str, str]) -> Sequence[str]:
-        """What is shown of a cell."""
-        return three if self.compared else three[1:2]
-
-
-def lay_out(
-    table: Table,
-    ours: Mapping[Key, Ours],
-    columns: int,
-    only_filled: bool = False,
-    chosen: Collection[Key] | None = None,
-) -> Printed:
-    """Lay out the table with at most so many of the paper's columns beside each other.
+class Layout:
+    """A table ready to be shown.
 
     With `only_filled` rows and columns without a number of ours are left out; with `chosen` columns that have neither
     one of these cells nor a number of ours.
     """
-    marks: dict[tuple[str, ...], str] = {}
-    cells = table.cells
-    by_key = {cell.key: cell for cell in cells}
-    sheets = []
-    for block in dict.fromkeys(key[0] for key in by_key):
-        keys = [key for key in by_key if key[0] == block]
-        shown = [key for key in keys if key in ours] if only_filled else keys
-        wanted = {key[2] for key in shown if chosen is None or key in chosen or key in ours}
-        names = [column for column in dict.fromkeys(key[2] for key in keys) if column in wanted]
-        rows = [row for row in dict.fromkeys(key[1] for key in keys) if _has_row(row, shown, by_key, ours)]
-        for start in range(0, len(names), columns):
-            part = names[start : start + columns]
-            lines = {
-                row: [
-                    _numbers(table, by_key.get((block, row, name)), ours.get((block, row, name)), marks)
-                    for name in part
-                ]
-                for row in rows
-            }
-            sheets.append(Sheet(block, part, lines))
-    remarks = [f"[{mark}] differs from the paper: {'; '.join(differs)}" for differs, mark in marks.items()]
-    missing = sum(not cell.extra and cell.key not in ours for cell in cells)
-    compared = any(cell.paper for cell in cells)
-    if missing and not only_filled:
-        whose = "the paper's" if compared else "the"
-        remarks.append(f"{missing} of {whose} {sum(not cell.extra for cell in cells)} cells are not run (blank)")
-    partial = " (PARTIAL)" if is_partial(cells, ours) else ""
-    return Printed(f"{table.name}{partial}: {table.title}", sheets, [*remarks, *table.notes], compared)
 
+    def __init__(
+        self,
+        table: Table,
+        ours: Mapping[Key, Ours],
+        chosen: Collection[Key] | None = None,
+        only_filled: bool = False,
+    ) -> None:
+        self.table, self.ours, self.chosen, self.only_filled = table, ours, chosen, only_filled
+        self.cells = {cell.key: cell for cell in table.cells}
+        self.marks: dict[tuple[str, ...], str] = {}
+        self.compared = any(cell.paper for cell in table.cells)
+        """Whether the paper has numbers for it: a figure has none."""
 
-def _has_row(row: str, shown: Sequence[Key], by_key: Mapping[Key, Cell], ours: Mapping[Key, Ours]) -> bool:
-    """Extra rows appear with their first number."""
-    return any(key[1] == row and (not by_key[key].extra or key in ours) for key in shown)
+    @property
+    def headline(self) -> str:
+        """Name and title."""
+        partial = " (PARTIAL)" if is_partial(self.table.cells, self.ours) else ""
+        return f"{self.table.name}{partial}: {self.table.heading.title}"
 
+    def sheets(self, columns: int) -> list[Sheet]:
+        """Return the sheets with at most so many of the paper's columns beside each other."""
+        self.marks.clear()
+        sheets = []
+        for block in dict.fromkeys(key[0] for key in self.cells):
+            keys = [key for key in self.cells if key[0] == block]
+            shown = [key for key in keys if key in self.ours] if self.only_filled else keys
+            wanted = {key[2] for key in shown if self.chosen is None or key in self.chosen or key in self.ours}
+            names = [column for column in dict.fromkeys(key[2] for key in keys) if column in wanted]
+            # Extra rows appear with their first number.
+            with_row = {key[1] for key in shown if not self.cells[key].extra or key in self.ours}
+            rows = [row for row in dict.fromkeys(key[1] for key in keys) if row in with_row]
+            for start in range(0, len(names), columns):
+                part = names[start : start + columns]
+                lines = {row: [text for name in part for text in self._texts((block, row, name))] for row in rows}
+                sheets.append(Sheet(block, part, lines))
+        return sheets
 
-def _numbers(
-    table: Table, cell: Cell | None, found: Ours | None, marks: dict[tuple[str, ...], str]
-) -> tuple[str, str, str]:
-    paper = cell.paper if cell else None
-    printed = paper.shown(table.digits) if paper else ""
-    if found is None:
-        return printed, "", ""
-    mine = with_std(found.mean, found.std, table.digits)
-    if found.differs:
-        mark = marks.setdefault(found.differs, _letter(len(marks)))
-        mine += f" [{mark}]"
-    return printed, mine, in_digits(found.mean - paper.mean, table.digits, "+") if paper else ""
+    def _texts(self, key: Key) -> Sequence[str]:
+        """Return what is shown of a cell: the paper's number, ours and the difference, or ours alone."""
+        paper, found = self.cells[key].paper if key in self.cells else None, self.ours.get(key)
+        digits = self.table.heading.digits
+        mine = difference = ""
+        if found is not None:
+            mine = with_std(found.mean, found.std, digits)
+            if found.differs:
+                mine += f" [{self.marks.setdefault(found.differs, _letter(len(self.marks)))}]"
+            difference = in_digits(found.mean - paper.mean, digits, "+") if paper else ""
+        return (paper.shown(digits) if paper else "", mine, difference) if self.compared else (mine,)
+
+    def remarks(self) -> list[str]:
+        """Return what explains the marks at our numbers (of the sheets that were made), and the notes."""
+        remarks = [f"[{mark}] differs from the paper: {'; '.join(differs)}" for differs, mark in self.marks.items()]
+        own = [cell.key for cell in self.table.cells if not cell.extra]
+        missing = sum(key not in self.ours for key in own)
+        if missing and not self.only_filled:
+            whose = "the paper's" if self.compared else "the"
+            remarks.append(f"{missing} of {whose} {len(own)} cells are not run (blank)")
+        return [*remarks, *self.table.heading.notes]
 
 
 def _letter(number: int) -> str:
@@ -107,55 +96,49 @@ def _letter(number: int) -> str:
 
 
 def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Collection[Key] | None = None) -> None:
-    """Print a table to the terminal, in as many pieces as its width takes; only columns with a chosen cell."""
-    printed = lay_out(table, ours, WITHOUT_END, chosen=chosen)
-    room, width = console.width - _row_width(printed.sheets), _column_width(printed)
-    printed = lay_out(table, ours, max(1, room // width), chosen=chosen)
-    console.print(escape(printed.headline), style="bold", highlight=False)
-    for sheet in printed.sheets:
-        piece = RichTable(title=escape(sheet.title) or None, title_justify="left")
-        piece.add_column(escape(f"[{table.unit}]") if table.unit else "", overflow="fold")
-        for column in sheet.columns:
-            headings = (f"{column}\npaper", "\nours", "\ndiff.") if printed.compared else (column,)
-            for heading in headings:
-                piece.add_column(escape(heading), justify="right", no_wrap=True)
-        for row, numbers in sheet.rows.items():
-            piece.add_row(escape(row), *(escape(text) for three in numbers for text in printed.texts(three)))
-        console.print(piece)
-    for remark in printed.remarks:
+    """Print a table to the terminal, in as many parts as its width takes; only columns with a chosen cell."""
+    layout = Layout(table, ours, chosen)
+    columns = max((len(sheet.columns) for sheet in layout.sheets(UNLIMITED)), default=1)
+    parts = _terminal_tables(layout, columns)
+    unlimited = console.options.update(max_width=UNLIMITED)
+    while columns > 1 and any(console.measure(part, options=unlimited).maximum > console.width for part in parts):
+        columns -= 1
+        parts = _terminal_tables(layout, columns)
+    console.print(escape(layout.headline), style="bold", highlight=False)
+    for part in parts:
+        console.print(part)
+    for remark in layout.remarks():
         console.print(escape(remark), highlight=False, soft_wrap=True)
 
 
-def _row_width(sheets: Sequence[Sheet]) -> int:
-    """Of the row names, with the frame."""
-    return max((len(row) for sheet in sheets for row in sheet.rows), default=0) + 5
-
-
-def _column_width(printed: Printed) -> int:
-    """Of the widest column: its numbers with the frames between them, or its name above the first."""
-    headings = (0, 4, 5) if printed.compared else (0,)
-    most = 1
-    for sheet in printed.sheets:
-        for index, name in enumerate(sheet.columns):
-            columns = zip(*(printed.texts(numbers[index]) for numbers in sheet.rows.values()), strict=True)
-            widths = [max(heading, *map(len, texts)) for heading, texts in zip(headings, columns, strict=True)]
-            most = max(most, max(widths[0], len(name)) + sum(widths[1:]) + 3 * len(widths))
-    return most
+def _terminal_tables(layout: Layout, columns: int) -> list[RichTable]:
+    tables = []
+    unit = layout.table.heading.unit
+    for sheet in layout.sheets(columns):
+        shown = RichTable(title=escape(sheet.title) or None, title_justify="left")
+        shown.add_column(escape(f"[{unit}]") if unit else "", overflow="fold")
+        for column in sheet.columns:
+            for heading in (f"{column}\npaper", "\nours", "\ndiff.") if layout.compared else (column,):
+                shown.add_column(escape(heading), justify="right", no_wrap=True)
+        for row, texts in sheet.rows.items():
+            shown.add_row(escape(row), *map(escape, texts))
+        tables.append(shown)
+    return tables
 
 
 def as_markdown(table: Table, ours: Mapping[Key, Ours], heading: str = "#", only_filled: bool = False) -> str:
     """Return the table as Markdown, with its remarks below."""
-    printed = lay_out(table, ours, MARKDOWN_COLUMNS, only_filled)
-    parts = [f"{heading} {printed.headline}\n"]
-    for sheet in printed.sheets:
-        first = f"{sheet.title} [{table.unit}]" if sheet.title else f"[{table.unit}]" if table.unit else ""
-        parts_of = [": paper", ": ours", ": difference"] if printed.compared else [""]
-        titles = [first, *(column + part for column in sheet.columns for part in parts_of)]
+    layout = Layout(table, ours, only_filled=only_filled)
+    unit = f"[{table.heading.unit}]" if table.heading.unit else ""
+    suffixes = [": paper", ": ours", ": difference"] if layout.compared else [""]
+    parts = [f"{heading} {layout.headline}\n"]
+    for sheet in layout.sheets(MARKDOWN_COLUMNS):
+        first = f"{sheet.title} [{table.heading.unit}]" if sheet.title else unit
+        titles = [first, *(column + suffix for column in sheet.columns for suffix in suffixes)]
         lines = [_line(titles), "|---|" + "---:|" * (len(titles) - 1)]
-        for row, numbers in sheet.rows.items():
-            lines.append(_line([row, *(text for three in numbers for text in printed.texts(three))]))
+        lines += [_line([row, *texts]) for row, texts in sheet.rows.items()]
         parts.append("\n".join(lines) + "\n")
-    parts.append("".join(f"- {remark}\n" for remark in printed.remarks))
+    parts.append("".join(f"- {remark}\n" for remark in layout.remarks()))
     return "\n".join(part for part in parts if part)
 
 
@@ -163,25 +146,22 @@ def _line(texts: Sequence[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def as_rows(table: Table, ours: Mapping[Key, Ours]) -> dict[str, Any]:
+def as_json(table: Table, ours: Mapping[Key, Ours]) -> dict[str, Any]:
     """Return a filled table as plain values, for JSON."""
     return {
         "recipe": table.name,
-        "title": table.title,
-        "label": table.label,
-        "unit": table.unit,
+        "title": table.heading.title,
+        "label": table.heading.label,
+        "unit": table.heading.unit,
         "partial": is_partial(table.cells, ours),
-        "cells": [_row(cell, ours.get(cell.key)) for cell in table.cells],
+        "cells": [_cell_as_json(cell, ours.get(cell.key)) for cell in table.cells],
     }
 
 
-def _row(cell: Cell, found: Ours | None) -> dict[str, Any]:
-    block, row, column = cell.key
+def _cell_as_json(cell: Cell, found: Ours | None) -> dict[str, Any]:
     paper = cell.paper
     return {
-        "block": block,
-        "row": row,
-        "column": column,
+        **dict(zip(("block", "row", "column"), cell.key, strict=True)),
         "extra": cell.extra,
         "paper": asdict(paper) if paper else None,
         "ours": None if found is None else {"mean": found.mean, "std": found.std},

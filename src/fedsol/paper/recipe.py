@@ -4,12 +4,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 from rich.console import Console
 
 from fedsol.config.experiment import Experiment
-from fedsol.paper.numbers import Key, Number
+from fedsol.paper.numbers import Heading, Key, Number
 from fedsol.paper.settings import SEEDS
 from fedsol.paper.store import differing, flat
 from fedsol.runs.run import Run
@@ -78,19 +77,14 @@ def differences(paper: Experiment, runs: Sequence[Run]) -> list[str]:
         found.append(f"{' to '.join(map(str, rounds))} of {paper.rounds} rounds")
     if len(runs) < len(SEEDS):
         found.append(f"{len(runs)} of {len(SEEDS)} seeds")
-    keys = sorted({key for run in runs for key in differing(run.experiment, paper)} - {"rounds"})
-    for key in keys:
-        values = sorted({str(flat(run.experiment).get(key)) for run in runs})
-        found.append(_describe(key, " or ".join(values), flat(paper).get(key)))
+    for key in sorted({key for run in runs for key in differing(run.experiment, paper)} - {"rounds"}):
+        value = " or ".join(sorted({str(flat(run.experiment).get(key)) for run in runs}))
+        whole = f"{key} {value} instead of {flat(paper).get(key)}"
+        part = f"{100 * float(value):g} % of every client's data and of the test set" if key == "data.part" else ""
+        found.append(part or whole)
     if rejected := sum(row["rejected"] for run in runs for row in run.rows):
         found.append(f"{rejected} updates rejected as unfit")
     return found
-
-
-def _describe(key: str, value: str, paper: Any) -> str:
-    if key == "data.part":
-        return f"{100 * float(value):g} % of every client's data and of the test set"
-    return f"{key} {value} instead of {paper}"
 
 
 def is_partial(cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> bool:
@@ -103,47 +97,29 @@ def titled(title: str, cells: Sequence[Cell], ours: Mapping[Key, Ours]) -> str:
     return f"{title}, PARTIAL" if is_partial(cells, ours) else title
 
 
-class Evaluation(Protocol):
-    """How the finished runs of a cell become its number."""
+class Accuracy:
+    """How the finished runs of a cell become its number: the mean over seeds of the last test accuracy, in %."""
 
-    def number(self, cell: Cell, runs: Sequence[Run], console: Console) -> Ours | None:
+    def number(self, cell: Cell, runs: Sequence[Run], console: Console | None = None) -> Ours | None:
         """Return the number; long work shows its progress on the console and is saved in the run directories."""
+        return Ours.of_runs(cell, runs, [100 * run.final_accuracy for run in runs if run.final_accuracy is not None])
 
     def remaining_work(self, cell: Cell, run: Experiment, path: Path | None) -> Experiment | None:
-        """Return an experiment that takes about as long as `number` for this run; None if no work is left.
-
-        `path` is the directory of the run, if it exists.
-        """
-
-
-class LastAccuracy:
-    """The mean over seeds of the last test accuracy, in %."""
-
-    def number(self, cell: Cell, runs: Sequence[Run], console: Console) -> Ours | None:
-        """Return the mean; None without a run."""
-        return accuracy_of(cell, runs)
-
-    def remaining_work(self, cell: Cell, run: Experiment, path: Path | None) -> Experiment | None:
-        """Return None: the rows of a run hold its accuracy."""
+        """Return an experiment that takes as long as `number` for the run at `path`; None if no work is left."""
         return None
-
-
-def accuracy_of(cell: Cell, runs: Sequence[Run]) -> Ours | None:
-    """Return the mean over seeds of the last test accuracy, in %; None without a run."""
-    return Ours.of_runs(cell, runs, [100 * run.final_accuracy for run in runs if run.final_accuracy is not None])
 
 
 @dataclass(frozen=True)
 class Table:
-    """What every table has; `label` is the paper's LaTeX label, `digits` None for columns of different kinds."""
+    """What every table has."""
 
-    name: str
-    title: str
-    label: str
+    heading: Heading
     cells: Sequence[Cell]
-    unit: str = "%"
-    digits: int | None = 2
-    notes: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the recipe."""
+        return self.heading.name
 
 
 @dataclass(frozen=True)
@@ -154,19 +130,18 @@ class TrainedTable(Table):
     are this table's own, in a folder of its name.
     """
 
-    evaluation: Evaluation = field(default_factory=LastAccuracy)
+    evaluation: Accuracy = field(default_factory=Accuracy)
     callbacks: Callable[[Experiment, Path], Sequence[Callback]] | None = None
-
-
-Compute = Callable[[Sequence[Cell], Path], Mapping[Key, Ours]]
-"""Fills cells from the folder of the datasets; an `InputError` names data that is missing."""
 
 
 @dataclass(frozen=True)
 class UntrainedTable(Table):
-    """A table whose numbers are computed here and now."""
+    """A table whose numbers are computed here and now.
 
-    compute: Compute = field(kw_only=True)
+    `compute` fills cells from the folder of the datasets; an `InputError` names data that is missing.
+    """
+
+    compute: Callable[[Sequence[Cell], Path], Mapping[Key, Ours]]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fedsol.config.tables import unknown_name
-from fedsol.paper import analyses, data_figures, figures, personal, tables, untrained
+from fedsol.paper import data_figures, figures, personal, tables, untrained
 from fedsol.paper.recipe import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -21,13 +21,13 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "hyperparameters": untrained.hyperparameters,
     "scenarios": untrained.scenarios,
     "partitions": data_figures.partitions,
-    "orthogonality": analyses.orthogonality,
+    "orthogonality": figures.orthogonality,
     "learning-factors": figures.learning_factors,
     "adaptive-strength": figures.adaptive_strength,
-    "strength": analyses.strength,
-    "divergence": analyses.divergence,
-    "preservation": analyses.preservation,
-    "landscape": analyses.landscape,
+    "strength": figures.strength,
+    "divergence": figures.divergence,
+    "preservation": figures.preservation,
+    "landscape": figures.landscape,
     "medical": data_figures.medical,
     "learning-curves": figures.learning_curves,
     "learning-factors-sam": figures.learning_factors_sam,

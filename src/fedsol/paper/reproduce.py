@@ -16,7 +16,7 @@ from fedsol.config.overrides import parse_override
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError, RunError
 from fedsol.paper.numbers import Key
-from fedsol.paper.printing import as_markdown, as_rows, show
+from fedsol.paper.printing import as_json, as_markdown, show
 from fedsol.paper.recipe import Cell, Figure, Folders, Ours, Recipe, TrainedTable, UntrainedTable, table_of
 from fedsol.paper.registry import RECIPES, find_recipe
 from fedsol.paper.selection import check_data, select
@@ -41,23 +41,45 @@ class Options:
     changes: Sequence[str] = ()
     jobs: int = 1
 
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a cell."""
-
-    cell: Cell
-    experiment: Experiment
-
-    @property
-    def label(self) -> str:
-        """The name for people."""
-        return f"{self.cell.label}, seed {self.experiment.seed}"
-
     @cached_property
-    def fingerprint(self) -> str:
-        """The same for runs that give the same result."""
-        return fingerprint(self.experiment)
+    def overrides(self) -> dict[str, Any]:
+        """`--set` and `--part` as dotted keys."""
+        changes = dict(parse_override(change) for change in self.changes)
+        for key in ("seed", "algorithm.name", "data.name"):
+            if key in changes:
+                raise InputError(f"--set {key}: is not allowed: the recipe sets it; choose with --only and --seeds")
+        for key, own in {"rounds": self.rounds, "data.part": self.part}.items():
+            if key in changes and own is not None:
+                raise InputError(f"--set {key}: is not allowed together with --{key.removeprefix('data.')}")
+        part = {} if self.part is None else {"data.part": self.part}
+        return {"data.root": str(self.data_root), **changes, **part}
+
+    def experiments(self, cell: Cell) -> list[Experiment]:
+        """Return the experiment of a cell as it is run here, for every seed; none for a cell that is not trained."""
+        if cell.experiment is None:
+            return []
+        changes = self.overrides
+        if self.rounds is not None and _federates(cell.experiment):
+            changes = {**changes, "rounds": self.rounds}
+        try:
+            return [cell.experiment.override({"seed": seed, **changes}) for seed in self.seeds]
+        except InputError as error:
+            raise InputError(f"{error} (in {cell.label})") from error
+
+    def names_of_training(self) -> list[str]:
+        """Return the given options that say how to train."""
+        given = {
+            "--rounds": self.rounds is not None,
+            "--part": self.part is not None,
+            "--seeds": tuple(self.seeds) != SEEDS,
+            "--set": bool(self.changes),
+            "--jobs": self.jobs != 1,
+        }
+        return [name for name, is_given in given.items() if is_given]
+
+
+def _federates(experiment: Experiment) -> bool:
+    return find_algorithm(experiment.algorithm["name"]).federates
 
 
 def list_recipes(console: Console) -> None:
@@ -71,7 +93,7 @@ def list_recipes(console: Console) -> None:
         cells = [cell for cell in table.cells if not cell.extra]
         data = dict.fromkeys(cell.dataset for cell in cells if cell.dataset)
         kind = "figure" if isinstance(recipe, Figure) else "table"
-        shown.add_row(name, kind, table.title, str(len(cells)), ", ".join(data) or "none")
+        shown.add_row(name, kind, table.heading.title, str(len(cells)), ", ".join(data) or "none")
     console.print(shown)
     console.print("A cell is run with 3 seeds. fedsol reproduce NAME --estimate says how long it takes here.")
 
@@ -79,7 +101,7 @@ def list_recipes(console: Console) -> None:
 def reproduce(name: str, options: Options, console: Console) -> None:
     """Run what is missing of the chosen cells and show the whole table."""
     reproduction = Reproduction(find_recipe(name), options, console)
-    check_data([run.experiment.data.name for run in reproduction.missing], options.data_root)
+    check_data([run.data.name for _, run in reproduction.missing.values()], options.data_root)
     make_folder(options.out)
     reproduction.compute()
     failures = reproduction.train()
@@ -93,44 +115,6 @@ def estimate(name: str, options: Options, console: Console) -> None:
     Reproduction(find_recipe(name), options, console).estimate()
 
 
-def planned(cells: Sequence[Cell], options: Options) -> list[PlannedRun]:
-    """Return every run of the cells, one for each seed; cells that share an experiment share its runs."""
-    changes = dict(parse_override(change) for change in options.changes)
-    for key in ("seed", "algorithm.name", "data.name"):
-        if key in changes:
-            raise InputError(f"--set {key}: is not allowed: the recipe sets it; choose with --only and --seeds")
-    for key, own in {"rounds": options.rounds, "data.part": options.part}.items():
-        if key in changes and own is not None:
-            raise InputError(f"--set {key}: is not allowed together with --{key.removeprefix('data.')}")
-    runs = []
-    for cell in cells:
-        for seed in options.seeds if cell.experiment is not None else ():
-            assert cell.experiment is not None
-            try:
-                runs.append(PlannedRun(cell, _experiment(cell.experiment, seed, options, changes)))
-            except InputError as error:
-                raise InputError(f"{error} (in {cell.label})") from error
-    return runs
-
-
-def _experiment(paper: Experiment, seed: int, options: Options, changes: Mapping[str, Any]) -> Experiment:
-    """Return the experiment of a cell as it is run here."""
-    own: dict[str, Any] = {"seed": seed, "data.root": str(options.data_root), **changes}
-    if options.rounds is not None and find_algorithm(paper.algorithm["name"]).federates:
-        own["rounds"] = options.rounds
-    if options.part is not None:
-        own["data.part"] = options.part
-    return paper.override(own)
-
-
-def _valid_runs(cell: Cell, options: Options) -> list[PlannedRun]:
-    """Return the runs of a cell; none if `--set` does not fit its method."""
-    try:
-        return planned([cell], options)
-    except InputError:
-        return []
-
-
 class Reproduction:
     """A recipe in progress: its cells, the finished runs, and the table as it is now."""
 
@@ -139,65 +123,72 @@ class Reproduction:
         self.table = table_of(recipe)
         self.options = options
         self.console = console
-        chosen = select(self.table.cells, options.only)
-        if not chosen:
+        self.chosen = {cell.key for cell in select(self.table.cells, options.only)}
+        if not self.chosen:
             raise InputError(f"--only: {','.join(options.only)} leaves no cell of {self.table.name}")
-        self.chosen = {cell.key for cell in chosen}
-        self.plan = planned(chosen, options)
-        callbacks = isinstance(self.table, TrainedTable) and self.table.callbacks
-        if callbacks and options.jobs > 1:
+        self.plan = {cell.key: self._runs(cell) for cell in self.table.cells}
+        """The experiments of every cell by fingerprint; cells that share an experiment share its run."""
+        self._callbacks = self.table.callbacks if isinstance(self.table, TrainedTable) else None
+        if self._callbacks and options.jobs > 1:
             raise InputError(
                 f"--jobs: must be 1 for {self.table.name}, which records while training (got {options.jobs})"
             )
-        self.store = Store(options.out / self.table.name if callbacks else options.out)
-        self.cell_runs = [(cell, _valid_runs(cell, options)) for cell in self.table.cells]
-        self.finished: dict[str, Run] = {}
-        for _, runs in self.cell_runs:
-            for run in runs:
-                self._read(run)
-        self.distinct = {run.fingerprint: run for run in reversed(self.plan)}  # the first of the cells that share it
-        self.missing = [run for key, run in reversed(self.distinct.items()) if key not in self.finished]
+        self.store = Store(options.out / self.table.name if self._callbacks else options.out)
+        every = {key: run for runs in self.plan.values() for key, run in runs.items()}
+        found = {key: self.store.finished(run) for key, run in every.items()}
+        self.finished: dict[str, Run] = {key: run for key, run in found.items() if run is not None}
+        self.wanted: dict[str, tuple[str, Experiment]] = {}
+        """Label and experiment of every chosen run."""
+        for cell in self._chosen_cells():
+            for key, run in self.plan[cell.key].items():
+                self.wanted.setdefault(key, (f"{cell.label}, seed {run.seed}", run))
+        self.missing = {key: value for key, value in self.wanted.items() if key not in self.finished}
         self._computed: Mapping[Key, Ours] = {}
         self._evaluated: dict[tuple[Key, int], Ours | None] = {}
 
-    def _read(self, run: PlannedRun) -> None:
-        """Read a run from disk if it is finished and not known yet."""
-        if run.fingerprint not in self.finished and (found := self.store.finished(run.experiment)) is not None:
-            self.finished[run.fingerprint] = found
+    def _chosen_cells(self) -> list[Cell]:
+        return [cell for cell in self.table.cells if cell.key in self.chosen]
+
+    def _runs(self, cell: Cell) -> dict[str, Experiment]:
+        """Return the experiments of a cell; none if it is not chosen and `--set` does not fit its method."""
+        try:
+            return {fingerprint(run): run for run in self.options.experiments(cell)}
+        except InputError:
+            if cell.key in self.chosen:
+                raise
+            return {}
 
     def compute(self) -> None:
         """Compute the chosen numbers that are not trained."""
         if isinstance(self.table, UntrainedTable):
-            chosen = [cell for cell in self.table.cells if cell.key in self.chosen]
-            self._computed = self.table.compute(chosen, self.options.data_root)
+            self._computed = self.table.compute(self._chosen_cells(), self.options.data_root)
 
     def train(self) -> list[str]:
         """Train the missing runs; a failure (a diverged run, say) does not stop the others. Return the failures."""
         from fedsol.training.progress import progress
 
-        planned_runs = {run.label: run for run in self.missing}
-        runs = [
-            run_many.Cell(label, run.experiment, self.store.place_for(run.experiment))
-            for label, run in planned_runs.items()
-        ]
+        keys = {label: key for key, (label, _) in self.missing.items()}
+        runs = [run_many.Cell(label, run, self.store.place_for(run)) for label, run in self.missing.values()]
         started = iter(range(1, len(runs) + 1))
-        paths = {run.label: run.path for run in runs}
+
+        def say(run: run_many.Cell) -> None:
+            self._say(f"{next(started)}/{len(runs)} {run.label}: {run.path}")
 
         def callbacks(label: str) -> list[Callback]:
-            self._say(f"{next(started)}/{len(runs)} {label}: {paths[label]}")
-            own = self.table.callbacks if isinstance(self.table, TrainedTable) else None
-            recorders = own(planned_runs[label].experiment, paths[label]) if own else ()
+            run = next(run for run in runs if run.label == label)
+            say(run)
+            recorders = self._callbacks(run.experiment, run.path) if self._callbacks else ()
             return [progress(self.console, label, lines=4), *recorders]
 
         failures = []
         try:
             for outcome in run_many.run_cells(runs, callbacks, True, self.options.jobs):
-                label = outcome.cell.label
                 if outcome.failure is not None:
                     failures.append(outcome.failure)
-                elif self.options.jobs > 1:
-                    self._say(f"{next(started)}/{len(runs)} {label}: {paths[label]}")
-                self._read(planned_runs[label])
+                    continue
+                if self.options.jobs > 1:
+                    say(outcome.cell)
+                self.finished[keys[outcome.cell.label]] = Run.load(outcome.cell.path)
                 self.write()
         except KeyboardInterrupt:
             self._say(f"\nSaved in {self.store.folder}. Continue with the same command.")
@@ -208,8 +199,8 @@ class Reproduction:
         """Return our numbers: those of all finished runs, chosen this time or not."""
         found = dict(self._computed)
         # The chosen ones first: what is made for them may be all that another cell takes.
-        for cell, runs in sorted(self.cell_runs, key=lambda pair: pair[0].key not in self.chosen):
-            finished = [self.finished[run.fingerprint] for run in runs if run.fingerprint in self.finished]
+        for cell in sorted(self.table.cells, key=lambda cell: cell.key not in self.chosen):
+            finished = [self.finished[key] for key in self.plan[cell.key] if key in self.finished]
             ours = self._evaluate(cell, finished) if finished else None
             if ours is not None:
                 found[cell.key] = ours
@@ -240,7 +231,7 @@ class Reproduction:
         ours = self.ours()
         page = as_markdown(self.table, ours) + "".join(f"- {line}\n" for line in lines)
         write_atomically(self._file(".md"), page)
-        content = {**as_rows(self.table, ours), "environment": environment()}
+        content = {**as_json(self.table, ours), "environment": environment()}
         write_atomically(self._file(".json"), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         return ours
 
@@ -248,8 +239,8 @@ class Reproduction:
         """Print the chosen part of the table, and draw the pictures of a figure."""
         ours = self.write()
         show(self.console, self.table, ours, self.chosen)
-        for line in self._without_effect():
-            self._say(line)
+        if isinstance(self.table, UntrainedTable) and (named := self.options.names_of_training()):
+            self._say(f"Nothing is trained here: without effect are {', '.join(named)}.")
         files = [self._file(".md"), self._file(".json")]
         if isinstance(self.recipe, Figure) and ours:
             self._say("Drawing …")
@@ -260,50 +251,34 @@ class Reproduction:
             files += drawn.files
         self._say(f"Written: {', '.join(map(str, files))}")
 
-    def _without_effect(self) -> list[str]:
-        """Return a line about options that were given for a recipe that trains nothing."""
-        given = {
-            "--rounds": self.options.rounds is not None,
-            "--part": self.options.part is not None,
-            "--seeds": tuple(self.options.seeds) != SEEDS,
-            "--set": bool(self.options.changes),
-            "--jobs": self.options.jobs != 1,
-        }
-        named = [option for option, is_given in given.items() if is_given]
-        if not named or isinstance(self.table, TrainedTable):
-            return []
-        return [f"Nothing is trained here: without effect are {', '.join(named)}."]
-
     def estimate(self) -> None:
         """Print how long the missing runs and their evaluation take on this machine."""
         from fedsol.paper.estimate import estimate
         from fedsol.studies.estimate import show_seconds
 
-        if not self.plan:
+        if isinstance(self.table, UntrainedTable):
             self._say("Nothing is trained here, and it takes minutes at most. Nothing was run.")
             return
-        federated = [
-            run.experiment for run in self.missing if find_algorithm(run.experiment.algorithm["name"]).federates
-        ]
-        evaluation = self._remaining_work()
+        evaluation = self._remaining_work(self.table)
         if not self.missing and not evaluation:
-            self._say(f"{len(self.distinct)} runs, all of them made already. Nothing was run.")
+            self._say(f"{len(self.wanted)} runs, all of them made already. Nothing was run.")
             return
+        federated = [run for _, run in self.missing.values() if _federates(run)]
         seconds = estimate([*federated, *evaluation], self._say)
         also = f"; {len(evaluation)} times a model for every client" if evaluation else ""
         self._say(
-            f"{len(self.distinct)} runs, {len(self.missing)} still to be made{also}: "
+            f"{len(self.wanted)} runs, {len(self.missing)} still to be made{also}: "
             f"about {show_seconds(sum(seconds))} on this machine. Nothing was run."
         )
 
-    def _remaining_work(self) -> list[Experiment]:
+    def _remaining_work(self, table: TrainedTable) -> list[Experiment]:
         """Return what is as much work as evaluating the runs; cells of one method and run share it."""
-        assert isinstance(self.table, TrainedTable)
         found: dict[tuple[str, str], Experiment] = {}
-        for run in self.plan:
-            work = self.table.evaluation.remaining_work(run.cell, run.experiment, self.store.begun(run.experiment))
-            if work is not None:
-                found[run.cell.facts["method"], run.fingerprint] = work
+        for cell in self._chosen_cells():
+            for key, run in self.plan[cell.key].items():
+                work = table.evaluation.remaining_work(cell, run, self.store.begun(run))
+                if work is not None:
+                    found[cell.facts["method"], key] = work
         return list(found.values())
 
     def _file(self, suffix: str) -> Path:

@@ -12,7 +12,7 @@ from fedsol.paper.recipe import Cell
 
 
 def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
-    """The cells that agree with every condition, which may be given in several parts: `method=fedavg`, `method=fedsol`.
+    """Return the cells that agree with every condition; `--only` is repeatable: `method=fedavg`, `method=fedsol`.
 
     Extra cells only where a condition names them by method.
     """
@@ -26,7 +26,7 @@ def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
 
 
 def option(key: str, values: Sequence[str]) -> str:
-    """The option that chooses these values, as a shell takes it."""
+    """Return the option that chooses these values, as a shell takes it."""
     return f"--only {shlex.quote(key + '=' + '|'.join(values))}"
 
 
@@ -44,7 +44,7 @@ def _conditions(cells: Sequence[Cell], only: Sequence[str]) -> dict[str, list[st
                 f"--only: {part!r} is not allowed: must be KEY=VALUE, several values as in 'dataset=cifar10|mnist'"
             )
         if key not in known:
-            raise InputError(f"--only: {key!r} is nothing to choose by here; {suggestion(key, known)}")
+            raise InputError(f"--only: unknown key {key!r}; {suggestion(key, known)}")
         for value in (value.strip() for value in values.split("|")):
             if not any(_same(value, other) for other in known[key]):
                 raise InputError(f"--only: {key}={value} is not in this table; {suggestion(value, known[key])}")
@@ -57,7 +57,7 @@ def _is_one_of(value: str | None, wanted: Sequence[str]) -> bool:
 
 
 def _same(one: str, other: str) -> bool:
-    """Words or numbers: 0.10 is 0.1."""
+    """Compare words or numbers: 0.10 is 0.1."""
     try:
         return float(one) == float(other)
     except ValueError:
@@ -65,7 +65,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def missing_files(dataset: str, root: Path) -> list[str]:
-    """A line for every file or folder of a dataset that is missing or wrong: where it goes and where it comes from."""
+    """Return a line for every missing or wrong file of a dataset: where it goes and where it comes from."""
     spec = SPECS[dataset]
     urls = {remote.name: addresses(remote, dataset)[0] for remote in spec.files}
     lines = []
@@ -78,7 +78,7 @@ def missing_files(dataset: str, root: Path) -> list[str]:
 
 
 def check_data(datasets: Iterable[str], root: Path, missing: Callable[[str, Path], list[str]] | None = None) -> None:
-    """Raises `InputError` that names every missing file, unless all data is there; `missing` finds them."""
+    """Raise an `InputError` that names every missing file, unless all data exists; `missing` finds them."""
     at_hand, problems, remedies = [], [], []
     for name in dict.fromkeys(datasets):
         lines = (missing or missing_files)(name, root)

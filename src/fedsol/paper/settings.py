@@ -52,7 +52,7 @@ CLIENT = {"epochs": 5, "batch_size": 50, "lr": 0.01, "momentum": 0.9, "weight_de
 
 
 def fedsol(**changes: Any) -> dict[str, Any]:
-    """FedSOL as the paper selected it, with changes."""
+    """Return FedSOL as the paper selected it, with changes."""
     return {**METHODS["FedSOL"], **changes}
 
 
@@ -63,7 +63,7 @@ def experiment(
     model: str = "cnn",
     changes: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """One run of the paper, completely resolved; `level` is `s = 2` or `alpha = 0.1`, `changes` are dotted keys."""
+    """Return one run of the paper, resolved; `level` is `s = 2` or `alpha = 0.1`, `changes` has dotted keys."""
     spec = SPECS[dataset]
     made = Experiment(
         rounds=spec.rounds,
@@ -77,7 +77,7 @@ def experiment(
 
 
 def partition(level: str) -> dict[str, Any]:
-    """`[data.partition]` of a level of heterogeneity."""
+    """Return `[data.partition]` of a level of heterogeneity."""
     kind, _, value = level.partition(" = ")
     if kind == "s":
         return {"kind": "sharding", "shards": int(value)}

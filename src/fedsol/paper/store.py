@@ -72,7 +72,7 @@ class Store:
 
 
 def fingerprint(experiment: Experiment) -> str:
-    """The same for two experiments that give the same result."""
+    """Return the same text for experiments that give the same result."""
     left_out = keys_without_effect(experiment)
     return json.dumps({key: value for key, value in flat(experiment).items() if key not in left_out})
 
@@ -83,7 +83,7 @@ def flat(experiment: Experiment) -> dict[str, Any]:
 
 
 def folder_name(experiment: Experiment) -> Path:
-    """`cifar10-dirichlet-0.1/fedprox-mu=0.5+epochs=3/seed-0`.
+    """Return `cifar10-dirichlet-0.1/fedprox-mu=0.5+epochs=3/seed-0`.
 
     Named are the method's settings that are not its defaults, and what else is not as in the paper's main table.
     """
@@ -104,14 +104,14 @@ def folder_name(experiment: Experiment) -> Path:
 
 
 def paper_setting(run: Experiment) -> Experiment:
-    """The paper's setting of a run's dataset, level of heterogeneity, model and method."""
+    """Return the paper's setting of a run's dataset, level of heterogeneity, model and method."""
     partition = run.data.partition
     level = f"s = {partition.shards}" if partition.kind == "sharding" else f"alpha = {partition.alpha}"
     return settings.experiment(run.data.name, level, run.algorithm, run.model.name or "cnn")
 
 
 def own_settings(experiment: Experiment) -> list[str]:
-    """What of a method's table is not its default, and has an effect: `rho=1.5`."""
+    """Return the settings of a method that are not its defaults and have an effect: `rho=1.5`."""
     algorithm, left_out = experiment.algorithm, keys_without_effect(experiment)
     plain = Experiment(algorithm={"name": algorithm["name"]}).algorithm
     return [
@@ -122,12 +122,12 @@ def own_settings(experiment: Experiment) -> list[str]:
 
 
 def differing(experiment: Experiment, paper: Experiment) -> list[str]:
-    """Keys in which a run is not the paper's, whatever its seed."""
+    """Return the keys in which a run is not the paper's, whatever its seed."""
     return [key for key in differing_keys(paper, experiment) if key != "seed"]
 
 
 def make_folder(folder: Path) -> None:
-    """Refuses a place that cannot hold runs before anything is done."""
+    """Make the folder of the runs, or refuse it before anything is done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
