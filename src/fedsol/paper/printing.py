@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from fedsol.paper.numbers import Key, in_digits, with_std
 from fedsol.paper.recipe import Cell, Ours, Table, is_partial
@@ -104,24 +104,24 @@ def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Colle
     while columns > 1 and any(console.measure(part, options=unlimited).maximum > console.width for part in parts):
         columns -= 1
         parts = _terminal_tables(layout, columns)
-    console.print(escape(layout.headline), style="bold", highlight=False)
+    console.print(Text(layout.headline), style="bold", highlight=False)
     for part in parts:
         console.print(part)
     for remark in layout.remarks():
-        console.print(escape(remark), highlight=False, soft_wrap=True)
+        console.print(Text(remark), highlight=False, soft_wrap=True)
 
 
 def _terminal_tables(layout: Layout, columns: int) -> list[RichTable]:
     tables = []
     unit = layout.table.heading.unit
     for sheet in layout.sheets(columns):
-        shown = RichTable(title=escape(sheet.title) or None, title_justify="left")
-        shown.add_column(escape(f"[{unit}]") if unit else "", overflow="fold")
+        shown = RichTable(title=Text(sheet.title) if sheet.title else None, title_justify="left")
+        shown.add_column(Text(f"[{unit}]" if unit else ""), overflow="fold")
         for column in sheet.columns:
             for heading in (f"{column}\npaper", "\nours", "\ndiff.") if layout.compared else (column,):
-                shown.add_column(escape(heading), justify="right", no_wrap=True)
+                shown.add_column(Text(heading), justify="right", no_wrap=True)
         for row, texts in sheet.rows.items():
-            shown.add_row(escape(row), *map(escape, texts))
+            shown.add_row(Text(row), *map(Text, texts))
         tables.append(shown)
     return tables
 

@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from fedsol.algorithms import find_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import parse_override
-from fedsol.core.files import write_atomically
+from fedsol.core.files import make_directory, write_atomically
 from fedsol.errors import InputError, RunError
 from fedsol.paper.numbers import Key
 from fedsol.paper.printing import as_json, as_markdown, show
@@ -21,7 +21,7 @@ from fedsol.paper.recipe import Cell, Figure, Folders, Ours, Recipe, TrainedTabl
 from fedsol.paper.registry import RECIPES, find_recipe
 from fedsol.paper.selection import check_data, select
 from fedsol.paper.settings import SEEDS
-from fedsol.paper.store import Store, fingerprint, make_folder
+from fedsol.paper.store import Store, fingerprint
 from fedsol.runs.environment import environment
 from fedsol.runs.run import Run
 from fedsol.studies import run_many
@@ -102,7 +102,7 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     """Run what is missing of the chosen cells and show the whole table."""
     reproduction = Reproduction(find_recipe(name), options, console)
     check_data([run.data.name for _, run in reproduction.missing.values()], options.data_root)
-    make_folder(options.out)
+    make_directory(options.out)
     reproduction.compute()
     failures = reproduction.train()
     reproduction.show()

@@ -7,7 +7,6 @@ from typing import Any
 
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import differing_keys, flatten, keys_without_effect
-from fedsol.errors import InputError
 from fedsol.paper import settings
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.find import runs_below
@@ -124,11 +123,3 @@ def own_settings(experiment: Experiment) -> list[str]:
 def differing(experiment: Experiment, paper: Experiment) -> list[str]:
     """Return the keys in which a run is not the paper's, whatever its seed."""
     return [key for key in differing_keys(paper, experiment) if key != "seed"]
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder of the runs, or refuse it before anything is done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out: {folder} cannot be used as a directory: {error.strerror}") from error

@@ -28,6 +28,12 @@ def _method(label: str) -> dict[str, str]:
     return {"method": label.lower()}
 
 
+def _labeled(row: str, column: str, model: str = "cnn") -> Made:
+    """Return the experiment of a method's row and a column such as `CIFAR-10` or `CIFAR-10, s = 2`."""
+    dataset, _, level = column.partition(", ")
+    return experiment(DATASETS[dataset], level or LDA, METHODS[row], model), _method(row)
+
+
 def gradient_projection() -> TrainedTable:
     """Proximal losses, added and projected."""
 
@@ -59,11 +65,14 @@ def main() -> TrainedTable:
     """All methods on all datasets; FedSOL by other readings, FedDyn and MOON are extra rows."""
 
     def make(block: str, row: str, column: str) -> Made:
-        dataset, _, level = column.partition(", ")
-        algorithm = fedsol(rho=RHO_OF_MAIN.get((block, column), 2.0)) if row == "FedSOL" else METHODS[row]
-        return experiment(DATASETS[dataset], level, algorithm), _method(row)
+        run, facts = _labeled(row, column)
+        return run.override({"algorithm.rho": _rho(block, column)}) if row == "FedSOL" else run, facts
 
     return trained_table("main", make, _extra_cells())
+
+
+def _rho(block: str, column: str) -> float:
+    return RHO_OF_MAIN.get((block, column), 2.0)
 
 
 def _extra_cells() -> list[Cell]:
@@ -71,7 +80,7 @@ def _extra_cells() -> list[Cell]:
     fedsol_numbers = {key: number for key, number in read_table("main").numbers.items() if key[1] == "FedSOL"}
     for (block, _, column), number in fedsol_numbers.items():
         dataset, _, level = column.partition(", ")
-        own_rho = RHO_OF_MAIN.get((block, column), 2.0)
+        own_rho = _rho(block, column)
         papers = {"FedSOL, per column": number}
         if own_rho != 2.0:
             papers["FedSOL, rho 2.0"] = read_table("partial").numbers["", "Head", "rho = 2.0"]
@@ -84,11 +93,7 @@ def _extra_cells() -> list[Cell]:
 
 def architectures() -> TrainedTable:
     """Methods by model."""
-
-    def make(block: str, row: str, column: str) -> Made:
-        return experiment(DATASETS[column], LDA, METHODS[row], MODELS[block]), _method(row)
-
-    return trained_table("architectures", make)
+    return trained_table("architectures", lambda block, row, column: _labeled(row, column, MODELS[block]))
 
 
 def combinations() -> TrainedTable:
@@ -119,12 +124,7 @@ def partial() -> TrainedTable:
 
 def larger_datasets() -> TrainedTable:
     """CIFAR-100 and ImageNet-100."""
-
-    def make(_: str, row: str, column: str) -> Made:
-        dataset, _, level = column.partition(", ")
-        return experiment(DATASETS[dataset], level, METHODS[row], "resnet18"), _method(row)
-
-    return trained_table("larger-datasets", make)
+    return trained_table("larger-datasets", lambda _, row, column: _labeled(row, column, "resnet18"))
 
 
 def larger_models() -> TrainedTable:
