@@ -19,8 +19,8 @@ from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
 from fedsol.federation.federation import Federation
 from fedsol.training.aggregation import robust_average
-from fedsol.training.checks import reason_to_reject
 from fedsol.training.faults import plan
+from fedsol.training.updates import reason_to_reject
 
 SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])}, ("w",), 4)
 

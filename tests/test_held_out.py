@@ -10,7 +10,7 @@ from test_contract import experiment
 from test_training import assert_same_run
 
 import fedsol
-from fedsol.federation.evaluation import Spread, Tally, spread_over_clients
+from fedsol.federation.evaluation import HoldOutSummary, Tally, summarize_hold_out
 from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import hold_out, sample_testers
 
@@ -74,8 +74,8 @@ def test_every_engine_reports_the_same_spread(testers):
 
 def test_the_spread_by_hand():
     tallies = [Tally((0.0,), (3, 0), (4, 0)), Tally((0.0,), (0, 1), (0, 4)), Tally((), (0, 0), (0, 0))]
-    assert spread_over_clients(tallies) == Spread(clients=2, mean=0.5, std=0.25, worst=0.25)
-    assert spread_over_clients([]) == Spread(0, None, None, None)
+    assert summarize_hold_out(tallies) == HoldOutSummary(clients=2, mean=0.5, std=0.25, worst=0.25)
+    assert summarize_hold_out([]) == HoldOutSummary(0, None, None, None)
 
 
 def test_without_a_share_the_row_says_nothing():

@@ -7,7 +7,7 @@ import torch
 
 from fedsol.config.tables import ServerSettings
 from fedsol.core.messages import ServerState
-from fedsol.training.server_optimizer import apply_server_optimizer
+from fedsol.training.aggregation import apply_server_optimizer
 
 START = ServerState({"w": torch.tensor(10.0), "buffer": torch.tensor(1.0)}, ("w",), 2)
 

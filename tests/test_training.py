@@ -160,7 +160,7 @@ def test_a_run_with_privacy_gets_no_more_rounds_than_were_agreed_on(tiny, tmp_pa
 
 
 def test_resume_needs_a_directory(tiny):
-    with pytest.raises(InputError, match="resume: needs the directory"):
+    with pytest.raises(InputError, match="resume: requires the directory"):
         fedsol.train(tiny, resume=True)
 
 
@@ -382,7 +382,7 @@ def test_a_run_whose_checkpoints_are_all_gone_is_left_alone(tiny, tmp_path):
     before = (tmp_path / "metrics.jsonl").read_bytes()
     for folder in (tmp_path / "checkpoints").glob("round-*"):
         (folder / "server.safetensors").write_bytes(b"")
-    with pytest.raises(RunError, match="no checkpoint is whole"):
+    with pytest.raises(RunError, match="no checkpoint is intact"):
         fedsol.train(tiny.override({"rounds": 2}), out=tmp_path, resume=True)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
@@ -449,7 +449,7 @@ def test_whole_checkpoints_without_their_rows_are_left_alone(tiny, tmp_path, row
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:rows]))
     before = sorted((tmp_path / "checkpoints").iterdir())
-    with pytest.raises(RunError, match="no checkpoint is whole and covered"):
+    with pytest.raises(RunError, match="no checkpoint is intact and covered"):
         fedsol.train(tiny.override({"rounds": 4}), out=tmp_path, resume=True)
     assert sorted((tmp_path / "checkpoints").iterdir()) == before
 

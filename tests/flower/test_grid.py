@@ -20,7 +20,7 @@ from test_contract import CASES, experiment
 from test_training import StopAfter, assert_same_run
 
 import fedsol
-from fedsol.core.messages import Job, Update, receipt
+from fedsol.core.messages import Job, Update, state_reference
 from fedsol.core.weights import norm, subtract
 from fedsol.engines.flower import records
 from fedsol.engines.flower.grid import GridEngine
@@ -203,7 +203,7 @@ def test_what_goes_wrong_on_a_node_stays_on_the_node(tmp_path, caplog):
     run, _ = deployed(settings, tmp_path, grid)
     assert run.rows[0]["dropped"] == 1
     said = [record.getMessage() for record in caplog.records if record.name == "fedsol.training.updates"]
-    assert said == ["round 1: no update of client 1: the node could not do this; its own log says why"]
+    assert said == ["round 1: no update from client 1: the node could not do this; its own log says why"]
 
 
 @pytest.mark.parametrize("run", ["../../outside", "/absolute", "", "x" * 32])
@@ -213,7 +213,7 @@ def test_a_server_cannot_choose_where_a_node_writes(run, tmp_path):
     federation = build_federation(settings)
     job = Job(0, 1, federation.initial_weights(), federation.algorithm.init_server(federation.initial_weights()))
     config = {"experiment": settings.to_toml(), "run": run, "oldest": 0}
-    content = records.job_records(replace(job, state=receipt(0)), records.to_arrays(job.weights), config)
+    content = records.job_records(replace(job, state=state_reference(0)), records.to_arrays(job.weights), config)
     grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
     ((_, reply),) = grid._replies.items()
     assert "is no id of a run" in reply.error.reason

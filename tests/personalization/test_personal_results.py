@@ -116,7 +116,7 @@ def test_results_are_not_mixed_with_others(run_folder, tmp_path):
     fedsol.train(experiment({"name": "fedavg"}, data__partition__held_out=0.2, client__lr=0.01), out=other)
     with pytest.raises(InputError, match="was begun with other values of client, settings, weights_sha256"):
         fedsol.personalize(other, changes={"epochs": (1,)}, out=out, resume=True)
-    with pytest.raises(InputError, match="resume: needs the directory"):
+    with pytest.raises(InputError, match="resume: requires the directory"):
         fedsol.personalize(run_folder, resume=True)
 
 

@@ -101,11 +101,11 @@ def unpack_update(values: Mapping[str, Any], tensors: State) -> Update:
 KEPT_SINCE = "kept-since-round"
 
 
-def receipt(round_number: int) -> State:
-    """Return what travels in place of the state that a client keeps to itself since a round (0: the initial one)."""
+def state_reference(round_number: int) -> State:
+    """Return what travels in place of a state that stays with its client: the round it is from (0: the initial one)."""
     return {KEPT_SINCE: torch.tensor(round_number)}
 
 
-def round_of(state: State) -> int | None:
-    """Return the round of a receipt; None if this is a state."""
+def referenced_round(state: State) -> int | None:
+    """Return the round of a state reference; None if this is a state itself."""
     return int(state[KEPT_SINCE]) if KEPT_SINCE in state else None

@@ -1,13 +1,13 @@
-"""Accuracy of a model on data, in total and by class."""
+"""Accuracy of a model on data: in total, by class and over clients."""
 
 import math
-import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from fedsol.core.statistics import population_mean_std
 from fedsol.core.weights import Weights
 from fedsol.data.batches import Batch
 from fedsol.models.split import SplitModel
@@ -15,10 +15,10 @@ from fedsol.models.split import SplitModel
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of a part of the test set; tallies of the parts add up to that of the whole."""
+    """Counts on a part of the test set; the tallies of all parts add up to that of the whole."""
 
     losses: tuple[float, ...]
-    """Sum of the losses of each batch."""
+    """The summed loss of each batch."""
     correct: tuple[int, ...]
     """Correct answers by class."""
     examples: tuple[int, ...]
@@ -33,23 +33,23 @@ class Tally:
 
     @property
     def accuracy(self) -> float:
-        """Share of correct answers, between 0 and 1."""
+        """The share of correct answers, between 0 and 1."""
         return sum(self.correct) / sum(self.examples)
 
     @property
     def loss(self) -> float:
-        """Mean cross-entropy. The sum is exact, so it does not matter how the test set was divided."""
+        """The mean cross-entropy. The sum is exact, so it does not depend on how the test set was split."""
         return math.fsum(self.losses) / sum(self.examples)
 
     @property
     def class_accuracy(self) -> list[float | None]:
-        """Share of correct answers by class; None for a class without examples."""
-        return [right / all_ if all_ else None for right, all_ in zip(self.correct, self.examples, strict=True)]
+        """The share of correct answers by class; None for a class without examples."""
+        return [right / count if count else None for right, count in zip(self.correct, self.examples, strict=True)]
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How a model does over clients that each tested it on data of their own."""
+class HoldOutSummary:
+    """How a model does on the hold-out sets of several clients."""
 
     clients: int
     mean: float | None
@@ -59,20 +59,21 @@ class Spread:
     worst: float | None
 
 
-def spread_over_clients(tallies: Iterable[Tally]) -> Spread:
-    """Of clients without examples nothing is known; they are left out."""
+def summarize_hold_out(tallies: Iterable[Tally]) -> HoldOutSummary:
+    """Summarize the tests of clients; those without examples are left out."""
     answered = [tally for tally in tallies if sum(tally.examples)]
-    if not answered:
-        return Spread(0, None, None, None)
     accuracies = [tally.accuracy for tally in answered]
+    spread = population_mean_std(accuracies)
+    if spread is None:
+        return HoldOutSummary(0, None, None, None)
     correct = sum(sum(tally.correct) for tally in answered)
     examples = sum(sum(tally.examples) for tally in answered)
-    return Spread(len(answered), correct / examples, statistics.pstdev(accuracies), min(accuracies))
+    return HoldOutSummary(len(answered), correct / examples, spread.std, min(accuracies))
 
 
 @torch.inference_mode()
 def evaluate(model: SplitModel, weights: Weights, batches: Iterable[Batch], classes: int) -> Tally:
-    """Counts a model's answers on batches, in evaluation mode."""
+    """Count a model's answers on batches, in evaluation mode."""
     model.train(False)
     losses: list[float] = []
     correct = torch.zeros(classes, dtype=torch.int64)

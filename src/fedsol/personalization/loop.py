@@ -67,7 +67,7 @@ def personalize(
     it had never stopped.
     """
     if out is None and resume:
-        raise InputError("resume: needs the directory of the results (out)")
+        raise InputError("resume: requires the directory of the results (out)")
     directory = None if out is None else PersonalDirectory(Path(out))
     if directory and directory.exists and not resume:
         raise InputError(f"{out}: holds results already; resume (--resume) or choose another directory (--out)")

@@ -1,4 +1,4 @@
-"""What the results of all clients come to: spread, deciles, and who loses by federating."""
+"""Statistics of the results of all clients: spread, deciles, and who loses by federating."""
 
 import math
 import statistics
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedsol.core.statistics import population_mean_std
 from fedsol.federation.personal import PersonalResult
 
 
@@ -16,20 +17,20 @@ class Spread:
     clients: int
     mean: float | None
     std: float | None
-    """Of the population: these clients are all there are."""
+    """Of the population: these are all clients."""
     worst_decile: float | None
     """Mean accuracy of the tenth of the clients that do worst (at least one)."""
     best_decile: float | None
 
 
 def spread(accuracies: Sequence[float | None]) -> Spread:
-    """Mean, deviation and the means of the outer deciles."""
+    """Return mean, deviation and the means of the outer deciles."""
     known = sorted(accuracy for accuracy in accuracies if accuracy is not None)
-    if not known:
+    found = population_mean_std(known)
+    if found is None:
         return Spread(0, None, None, None, None)
-    tenth = math.ceil(len(known) / 10)
-    mean = statistics.fmean
-    return Spread(len(known), mean(known), statistics.pstdev(known), mean(known[:tenth]), mean(known[-tenth:]))
+    tenth, mean = math.ceil(len(known) / 10), statistics.fmean
+    return Spread(len(known), found.mean, found.std, mean(known[:tenth]), mean(known[-tenth:]))
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Losers:
 
 
 def losers(results: Sequence[PersonalResult], epochs: int, alone: Mapping[int, float]) -> Losers:
-    """Compares a method after some epochs with Local-only accuracies, client by client; a tie is no loss."""
+    """Compare a method after some epochs with accuracies trained alone, client by client; a tie is no loss."""
     sizes = {result.client: result.size for result in results}
     found = {
         client: accuracy
@@ -67,20 +68,18 @@ def losers(results: Sequence[PersonalResult], epochs: int, alone: Mapping[int, f
 
 
 def accuracies_after(results: Sequence[PersonalResult], epochs: int) -> dict[int, float | None]:
-    """Accuracy by client after so many epochs."""
+    """Return the accuracy by client after so many epochs."""
     return {
         result.client: outcome.accuracy for result in results for outcome in result.after if outcome.epochs == epochs
     }
 
 
 def summary_of(results: Sequence[PersonalResult], alone: Mapping[int, float] | None = None) -> dict[str, Any]:
-    """What summary.json holds: the spread before and after, and the losers where Local-only is known."""
+    """Return the content of summary.json: the spread before and after, and the losers where `alone` is known."""
     after = []
     for epochs in epochs_of(results):
-        row: dict[str, Any] = {
-            "epochs": epochs,
-            **asdict(spread(list(accuracies_after(results, epochs).values()))),
-        }
+        accuracies = list(accuracies_after(results, epochs).values())
+        row: dict[str, Any] = {"epochs": epochs, **asdict(spread(accuracies))}
         if alone is not None:
             row["losers"] = asdict(losers(results, epochs, alone))
         after.append(row)
@@ -88,5 +87,5 @@ def summary_of(results: Sequence[PersonalResult], alone: Mapping[int, float] | N
 
 
 def epochs_of(results: Sequence[PersonalResult]) -> list[int]:
-    """The numbers of epochs after which models were tested."""
+    """Return the numbers of epochs after which models were tested."""
     return [outcome.epochs for outcome in results[0].after] if results else []

@@ -21,8 +21,8 @@ from fedsol.federation.sampling import sample_clients
 from fedsol.runs.checkpoints import KEPT
 from fedsol.runs.client_states import MEMORY_BUDGET
 from fedsol.studies.plan import Plan
+from fedsol.training.aggregation import apply_server_optimizer
 from fedsol.training.loop import Callback, RoundResult, train_federation
-from fedsol.training.server_optimizer import apply_server_optimizer
 from fedsol.training.updates import expected_answers
 
 TRIAL_STEPS = 4
@@ -75,7 +75,7 @@ def bytes_per_client(federation: Federation, algorithm: Algorithm | None = None)
     if algorithm is not None:
         federation = replace(federation, algorithm=algorithm)
     server = _initial_server(federation)
-    payload, state = expected_answers(federation, server, federation.initial_state(), keeps_states=False)
+    payload, state = expected_answers(federation, server, federation.initial_state())
     size = size_in_bytes(server.weights)
     broadcast = federation.algorithm.broadcast(server)
     return ClientBytes(size + size_in_bytes(broadcast), size + size_in_bytes(payload), size_in_bytes(state), size)

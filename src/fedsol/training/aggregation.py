@@ -1,4 +1,4 @@
-"""From a round's updates to new global weights: aggregation (the method's or a robust one), the optimiser."""
+"""From a round's updates to new global weights: aggregation (the method's or a robust one) and server optimizers."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,15 +9,16 @@ from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.config.tables import ServerSettings
-from fedsol.core.messages import ServerState, Update
-from fedsol.core.weights import Weights
-from fedsol.training.server_optimizer import apply_server_optimizer
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.weights import Weights, prefixed, without_prefix
+
+FIRST, SECOND = "first-moment", "second-moment"
 
 
 def aggregate(
     settings: ServerSettings, algorithm: Algorithm, before: ServerState, updates: Sequence[Update]
 ) -> ServerState:
-    """The server after a round."""
+    """Return the server after a round."""
     if settings.aggregation == "mean":
         after = algorithm.aggregate(before, updates)
     else:
@@ -26,7 +27,7 @@ def aggregate(
 
 
 def robust_average(settings: ServerSettings, weights: Sequence[Weights]) -> Weights:
-    """Coordinate by coordinate, whatever the clients' sizes: the median, or the mean without the extremes.
+    """Return the median or the mean without the extremes, coordinate by coordinate; clients' sizes do not matter.
 
     Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, definitions 1 and 2. Counters are copied.
     """
@@ -38,7 +39,7 @@ def robust_average(settings: ServerSettings, weights: Sequence[Weights]) -> Weig
 
 
 def _median(values: Tensor) -> Tensor:
-    """The mean of the two in the middle if their number is even."""
+    """Return the median; of an even number, the mean of the two in the middle."""
     ordered = values.sort(dim=0).values
     count = len(values)
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
@@ -50,3 +51,43 @@ def _trimmed_mean(trim: float) -> Callable[[Tensor], Tensor]:
         return values.sort(dim=0).values[cut : len(values) - cut].mean(dim=0)
 
     return combine
+
+
+def apply_server_optimizer(settings: ServerSettings, before: ServerState, after: ServerState) -> ServerState:
+    """Return the server after the round, its change `after - before` of the parameters taken as a gradient.
+
+    `momentum` is FedAvgM (Hsu et al., 2019), `adam` and `yogi` are FedAdam and FedYogi (Reddi et al., "Adaptive
+    Federated Optimization", ICLR 2021, algorithm 2). They combine with every method.
+    Buffers and the algorithm's state stay as the algorithm left them.
+    """
+    if settings.optimizer == "average":
+        return after
+    lr = settings.optimizer_lr or (1.0 if settings.optimizer == "momentum" else 0.01)
+    first, second = without_prefix(FIRST, before.optimizer), without_prefix(SECOND, before.optimizer)
+    weights = dict(after.weights)
+    for name in before.parameters:
+        change = after.weights[name] - before.weights[name]
+        first[name] = _first_moment(settings, first.get(name), change)
+        step = first[name]
+        if settings.optimizer != "momentum":
+            second[name] = _second_moment(settings, second.get(name), change)
+            step = step / (second[name].sqrt() + settings.optimizer_epsilon)
+        weights[name] = before.weights[name] + lr * step
+    state: State = {**prefixed(FIRST, first), **prefixed(SECOND, second)}
+    return replace(after, weights=weights, optimizer=state)
+
+
+def _first_moment(settings: ServerSettings, moment: Tensor | None, change: Tensor) -> Tensor:
+    """Return the sum of the changes (FedAvgM) or their running mean (FedAdam, FedYogi)."""
+    beta = settings.optimizer_momentum
+    weight = 1.0 if settings.optimizer == "momentum" else 1 - beta
+    return weight * change if moment is None else beta * moment + weight * change
+
+
+def _second_moment(settings: ServerSettings, moment: Tensor | None, change: Tensor) -> Tensor:
+    """Return the running size of the squared changes, which starts at `epsilon^2`."""
+    squared = change.square()
+    old = squared.new_full(squared.shape, settings.optimizer_epsilon**2) if moment is None else moment
+    if settings.optimizer == "yogi":
+        return old - (1 - settings.optimizer_beta2) * squared * (old - squared).sign()
+    return settings.optimizer_beta2 * old + (1 - settings.optimizer_beta2) * squared

@@ -13,13 +13,13 @@ import torch
 
 from fedsol.config.experiment import Experiment
 from fedsol.core.interrupts import Interrupts
-from fedsol.core.messages import Job, Missing, ServerState, Update
+from fedsol.core.messages import Job, Missing, ServerState, Update, state_reference
 from fedsol.core.randomness import one_torch_thread
 from fedsol.core.weights import Weights, pick, size_in_bytes
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
-from fedsol.federation.evaluation import Tally, spread_over_clients
+from fedsol.federation.evaluation import Tally, summarize_hold_out
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients, sample_testers
 from fedsol.federation.tasks import EvaluateClient, Train, test_set_tasks
@@ -28,9 +28,8 @@ from fedsol.runs.directory import RunDirectory
 from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
 from fedsol.training.aggregation import aggregate
-from fedsol.training.checks import not_finite
 from fedsol.training.faults import plan
-from fedsol.training.updates import Inbox, expected_answers, late_by_client
+from fedsol.training.updates import RoundUpdates, expected_answers, not_finite
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +46,27 @@ class RoundResult:
     evaluation: Tally | None
     """On the global test set, if the round was evaluated."""
     held_out: Mapping[int, Tally]
-    """On what clients held out, by client."""
+    """On the clients' hold-out sets, by client."""
     row: Row
 
 
 class Callback:
-    """Override what you need; nothing here may change the run."""
+    """Follow a run: override what you need. A callback must not change the run."""
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
-        """Before the first round of this process; `rows` are those of rounds finished earlier."""
+        """Called before the first round of this process; `rows` are those of rounds finished earlier."""
 
     def round_started(self, round_number: int, clients: Sequence[int]) -> None:
-        """The clients of a round are known."""
+        """Called when the clients of a round are known."""
 
     def client_finished(self, update: Update) -> None:
-        """One client's update has come in."""
+        """Called when a client's update has come in."""
 
     def round_finished(self, result: RoundResult) -> None:
-        """A round is over and saved."""
+        """Called when a round is finished and saved."""
 
     def finished(self, run: Run) -> None:
-        """The run is over: complete, or interrupted after saving."""
+        """Called at the end of the run: complete, or interrupted after saving."""
 
 
 def train(
@@ -77,14 +76,14 @@ def train(
     resume: bool = False,
     engine: Callable[[Federation], Engine] = make_engine,
 ) -> Run:
-    """Runs an experiment and returns what came of it.
+    """Run an experiment and return the result.
 
-    With `out` the run directory is written there, and `resume` goes on with a run that is there already, to bitwise
-    the same end as if it had never stopped. On Ctrl-C the last finished round is saved and `KeyboardInterrupt` raised.
-    `engine` makes the place where clients are trained; by default the one that the experiment names.
+    With `out` the run directory is written there, and `resume` continues a run that is there already, to bitwise the
+    same end as if it had never stopped. On Ctrl-C the last finished round is saved and `KeyboardInterrupt` raised.
+    `engine` makes the engine that trains the clients; by default the one that the experiment names.
     """
     if out is None and resume:
-        raise InputError("resume: needs the directory of the run (out)")
+        raise InputError("resume: requires the directory of the run (out)")
     directory = None if out is None else RunDirectory(Path(out))
     if directory and directory.exists and not resume:
         raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another directory (--out)")
@@ -117,9 +116,10 @@ class _Loop:
             initial, federation.model.names, federation.clients, algorithm.init_server(parameters)
         )
         initial_state = federation.initial_state()
-        self.expected = expected_answers(federation, self.server, initial_state, engine.keeps_states)
+        payload, state = expected_answers(federation, self.server, initial_state)
         if engine.keeps_states:
-            initial_state = dict(self.expected[1])
+            initial_state = state = state_reference(0) if state else {}
+        self.expected = payload, state
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.late: list[Update] = []
         self.rows: list[Row] = []
@@ -127,13 +127,13 @@ class _Loop:
         self.interrupts = Interrupts()
 
     def run(self) -> Run:
-        """All rounds that are not finished yet."""
+        """Run all rounds that are not finished yet."""
         self._open_directory()
         experiment = self.federation.experiment
         assert experiment.rounds is not None
         with self.interrupts:
             try:
-                self._tell("started", self.federation, list(self.rows))
+                self._notify("started", self.federation, list(self.rows))
                 for round_number in range(len(self.rows) + 1, experiment.rounds + 1):
                     self._round(round_number)
             finally:
@@ -141,14 +141,14 @@ class _Loop:
         return self._run_so_far()
 
     def _finish(self) -> None:
-        """Saves what is finished; whatever fails, the callbacks are told, so that a terminal is left in order."""
+        """Save what is finished; notify the callbacks even if that fails, so that the terminal is left in order."""
         try:
             self._save_checkpoint()
             if self.directory:
                 self.directory.write_summary(self._run_so_far().summary())
         finally:
             self.states.close()
-            self._tell("finished", self._run_so_far())
+            self._notify("finished", self._run_so_far())
 
     def _run_so_far(self) -> Run:
         path = self.directory.path if self.directory else None
@@ -167,7 +167,7 @@ class _Loop:
             if rows_hash(rows[: checkpoint.round]) != checkpoint.rows_sha256:
                 raise RunError(
                     f"{self.directory.path / 'metrics.jsonl'}: its rows are not those that were written, so the run "
-                    "cannot go on; nothing was changed"
+                    "cannot be resumed; nothing was changed"
                 )
             self.server = checkpoint.server
             self.late = checkpoint.late
@@ -175,11 +175,11 @@ class _Loop:
             self.saved_round = checkpoint.round
         elif self.directory.checkpoints.exist():
             raise RunError(
-                f"{self.directory.path}: no checkpoint is whole and covered by the rows of metrics.jsonl, so the run "
-                "cannot go on; nothing was changed"
+                f"{self.directory.path}: no checkpoint is intact and covered by the rows of metrics.jsonl, so the run "
+                "cannot be resumed; nothing was changed"
             )
         elif rows:
-            log.warning("%s: there is no checkpoint yet; the run starts again with round 1", self.directory.path)
+            log.warning("%s: there is no checkpoint yet; the run restarts at round 1", self.directory.path)
         self.directory.lengthen(self.federation.experiment)
         if self.saved_round < (self.federation.experiment.rounds or 0):
             self.directory.record_software(self.saved_round)
@@ -187,43 +187,42 @@ class _Loop:
         self.directory.rewrite_rows(self.rows)
 
     def _round(self, round_number: int) -> None:
-        """One round: sample, train, check, aggregate, evaluate; then all of it is kept, or nothing."""
+        """Run one round: sample, train, check, aggregate, evaluate; then save all of it, or nothing."""
         start = time.perf_counter()
         before = self.server
         with self.interrupts.allowed():
             clients = self._sample(round_number)
-            self._tell("round_started", round_number, clients)
-            inbox, bytes_down = self._train(round_number, clients)
-            accepted = inbox.accepted()
+            self._notify("round_started", round_number, clients)
+            updates = self._train(round_number, clients)
+            accepted = updates.accepted()
             after = self._aggregate(before, accepted)
             evaluation, held_out = self._evaluate(after, round_number)
-            bytes_down += len(held_out) * size_in_bytes(after.weights)
-        seconds = time.perf_counter() - start
-        row = make_row(clients, inbox, accepted, bytes_down, evaluation, held_out, seconds)
+            updates.counts.bytes_down += len(held_out) * size_in_bytes(after.weights)
+        row = make_row(updates, accepted, evaluation, held_out, time.perf_counter() - start)
         if self.directory:
             self.directory.append_row(row)
         self.server = after
-        self.late = late_by_client(inbox.late)
+        self.late = sorted(updates.late, key=lambda update: update.client)  # not in the order they came in
         if len(accepted) >= self.federation.experiment.server.min_updates:
             self.states.commit(round_number)
         self.rows.append(row)
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
-        self._tell("round_finished", RoundResult(round_number, before, after, accepted, evaluation, held_out, row))
+        self._notify("round_finished", RoundResult(round_number, before, after, accepted, evaluation, held_out, row))
 
     def _sample(self, round_number: int) -> list[int]:
-        """The clients of a round; nobody, if the method has no use for rounds."""
+        """Return the clients of a round; none if the method does not federate."""
         if not self.federation.algorithm.federates:
             return []
         return sample_clients(self.federation.experiment, self.federation.clients, round_number)
 
-    def _train(self, round_number: int, clients: Sequence[int]) -> tuple[Inbox, int]:
-        """The round's updates, and the bytes that were sent for them."""
+    def _train(self, round_number: int, clients: Sequence[int]) -> RoundUpdates:
+        """Train the clients and return their updates."""
         experiment = self.federation.experiment
         faults = plan(experiment.faults, experiment.seed, round_number, clients)
-        inbox = Inbox(self.federation, self.server, self.states, round_number, faults, self.expected)
+        updates = RoundUpdates(self.federation, self.server, self.states, round_number, faults, self.expected)
         for update in self.late:
-            inbox.take_late(update)
+            updates.add_late(update)
         broadcast = self.federation.algorithm.broadcast(self.server)
         jobs = [
             Job(client, round_number, self.server.weights, broadcast, work=faults[client].work)
@@ -232,12 +231,13 @@ class _Loop:
         ]
         for _, answer in self.engine.run([Train(job, self.states.get) for job in jobs]):
             if isinstance(answer, Missing):
-                inbox.take_missing(answer)
+                updates.add_missing(answer)
             else:
-                inbox.take(answer)
-                self._tell("client_finished", answer)
-        asked = len(clients) - inbox.counts.unreached
-        return inbox, asked * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
+                updates.add(answer)
+                self._notify("client_finished", answer)
+        reached = len(clients) - updates.counts.unreached
+        updates.counts.bytes_down = reached * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
+        return updates
 
     def _aggregate(self, before: ServerState, updates: Sequence[Update]) -> ServerState:
         settings = self.federation.experiment.server
@@ -245,7 +245,7 @@ class _Loop:
             return before
         rule = functools.partial(aggregate, settings, self.federation.algorithm)
         after = self.engine.aggregate(before, updates, rule)
-        # What nobody trained stays as it is: an average of equal tensors is not always that tensor, to the last bit.
+        # Frozen parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
         after = replace(after, weights={**after.weights, **pick(before.weights, self.federation.frozen)})
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(
@@ -255,7 +255,7 @@ class _Loop:
         return after
 
     def _evaluate(self, server: ServerState, round_number: int) -> tuple[Tally | None, dict[int, Tally]]:
-        """On the global test set, if there is one, and on what clients held out, if they did."""
+        """Evaluate on the global test set, if there is one, and on the clients' hold-out sets, if there are any."""
         federation, experiment = self.federation, self.federation.experiment
         if not experiment.is_evaluated(round_number):
             return None, {}
@@ -272,11 +272,11 @@ class _Loop:
         return tally, held_out
 
     def _evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> dict[int, Tally]:
-        """The tests of the clients that answer, by client."""
+        """Return the tests of the clients that answer, by client."""
         found = {}
         for task, answer in self.engine.run([EvaluateClient(weights, client) for client in clients]):
             if isinstance(answer, Missing):
-                log.warning("no test of client %d: %s", answer.client, answer.reason)
+                log.warning("no test result from client %d: %s", answer.client, answer.reason)
             elif isinstance(task, EvaluateClient):
                 found[task.client] = answer
         return dict(sorted(found.items()))
@@ -286,31 +286,29 @@ class _Loop:
             self.directory.checkpoints.save(len(self.rows), self.server, self.late, self.states, rows_hash(self.rows))
             self.saved_round = len(self.rows)
 
-    def _tell(self, event: str, *arguments: object) -> None:
+    def _notify(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:
             getattr(callback, event)(*arguments)
 
 
 def evaluate_test(engine: Engine, federation: Federation, weights: Weights) -> Tally:
-    """Evaluate global weights on the test set, in as many parts as suit the engine; the tally is the same for any."""
+    """Evaluate global weights on the test set, in parts that suit the engine; the tally is the same for any number."""
     answers = engine.run(test_set_tasks(federation, weights, engine.workers))
     return functools.reduce(operator.add, (tally for _, tally in answers if isinstance(tally, Tally)))
 
 
 def make_row(
-    clients: Sequence[int],
-    inbox: Inbox,
+    updates: RoundUpdates,
     accepted: Sequence[Update],
-    bytes_down: int,
     evaluation: Tally | None,
     held_out: Mapping[int, Tally],
     seconds: float,
 ) -> Row:
-    """The row of a finished round in metrics.jsonl."""
-    spread = spread_over_clients(held_out.values())
-    faults, counts = inbox.faults.values(), inbox.counts
+    """Return the row of a finished round in metrics.jsonl."""
+    summary = summarize_hold_out(held_out.values())
+    faults, counts = updates.faults.values(), updates.counts
     return {
-        "round": inbox.round,
+        "round": updates.round,
         "test_accuracy": evaluation.accuracy if evaluation else None,
         "test_loss": evaluation.loss if evaluation else None,
         "train_loss": sum(u.share * u.metrics["train_loss"] for u in accepted) if accepted else None,
@@ -318,7 +316,7 @@ def make_row(
         "examples": sum(update.examples for update in accepted),
         "seconds": round(seconds, 3),
         "bytes_up": counts.bytes_up,
-        "bytes_down": bytes_down,
+        "bytes_down": counts.bytes_down,
         "rejected": counts.rejected,
         "clipped": counts.clipped,
         "dropped": sum(fault.dropped for fault in faults) + counts.missing,
@@ -326,10 +324,10 @@ def make_row(
         "late": counts.late,
         "corrupted": counts.corrupted,
         "restarted": counts.restarted,
-        "client_ids": list(clients),
+        "client_ids": list(updates.faults),
         "class_accuracy": evaluation.class_accuracy if evaluation else None,
-        "held_out_clients": spread.clients,
-        "held_out_accuracy": spread.mean,
-        "held_out_std": spread.std,
-        "held_out_worst": spread.worst,
+        "held_out_clients": summary.clients,
+        "held_out_accuracy": summary.mean,
+        "held_out_std": summary.std,
+        "held_out_worst": summary.worst,
     }

@@ -1,26 +1,30 @@
-"""Inbox: takes in the updates of one round."""
+"""RoundUpdates: check the updates of one round, count what happened, and return those that are aggregated."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from fedsol.config.experiment import Experiment
-from fedsol.core.messages import Missing, ServerState, State, Update, receipt
+from fedsol.core.messages import Missing, ServerState, State, Update
 from fedsol.core.randomness import generator_for
-from fedsol.core.weights import add, clip_change, pick, size_in_bytes
+from fedsol.core.weights import add, clip_change, norm, pick, size_in_bytes, subtract
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
-from fedsol.training.checks import reason_to_reject
 from fedsol.training.faults import Fault, corrupt
 
 log = logging.getLogger(__name__)
+
+ABSURD = 1e6
+"""An update that moves this many times further than the global weights are long is a mistake, not a step."""
 
 
 @dataclass
 class Counts:
     """What happened in a round, beside its results."""
 
-    updates: int = 0
     rejected: int = 0
     clipped: int = 0
     late: int = 0
@@ -29,11 +33,12 @@ class Counts:
     unreached: int = 0
     restarted: int = 0
     bytes_up: int = 0
+    bytes_down: int = 0
 
 
 @dataclass
-class Inbox:
-    """Updates come in in any order; those that are fit are given out by client id, with their shares.
+class RoundUpdates:
+    """Updates come in any order; the valid ones are returned by client id, with their shares.
 
     States go to the store as they come, so that a round needs no more memory than its weights and payloads.
     """
@@ -43,21 +48,21 @@ class Inbox:
     states: ClientStates
     round: int
     faults: Mapping[int, Fault]
+    """By client, of all clients that were sampled."""
     expected: tuple[State, State]
-    """What payloads and states look like."""
+    """A payload and a state with the names, shapes and types that clients must send."""
     counts: Counts = field(default_factory=Counts)
     late: list[Update] = field(default_factory=list)
     """Updates of this round that arrive in the next one."""
-    _fit: list[tuple[int, int, Update]] = field(default_factory=list)
+    _valid: list[tuple[int, int, Update]] = field(default_factory=list)
 
     @property
     def experiment(self) -> Experiment:
         """The experiment that the round belongs to."""
         return self.federation.experiment
 
-    def take(self, update: Update) -> None:
-        """Takes in an update of this round."""
-        self.counts.updates += 1
+    def add(self, update: Update) -> None:
+        """Add an update of this round."""
         self.counts.bytes_up += size_in_bytes(update.weights) + size_in_bytes(update.payload)
         fault = self.faults[update.client]
         if fault.corrupted:
@@ -69,23 +74,23 @@ class Inbox:
         else:
             self._check(update, age=0)
 
-    def take_missing(self, missing: Missing) -> None:
-        """Takes note of a client that was asked and sent no update."""
+    def add_missing(self, missing: Missing) -> None:
+        """Record a client that was asked and sent no update."""
         if missing.malformed:
             self._reject(missing.client, missing.reason)
         else:
             self.counts.missing += 1
             self.counts.unreached += not missing.reached
-            log.warning("round %d: no update of client %d: %s", self.round, missing.client, missing.reason)
+            log.warning("round %d: no update from client %d: %s", self.round, missing.client, missing.reason)
 
-    def take_late(self, update: Update) -> None:
-        """Takes in an update of the round before."""
+    def add_late(self, update: Update) -> None:
+        """Add an update of the round before."""
         self.counts.late += 1
         self._check(self._moved(update, 1.0), age=1)
 
     def accepted(self) -> list[Update]:
-        """The updates that are fit to be aggregated. Of two of one client, the older comes first."""
-        updates = [update for _, _, update in sorted(self._fit, key=lambda entry: entry[:2])]
+        """Return the updates to aggregate. Of two from one client, the older comes first."""
+        updates = [update for _, _, update in sorted(self._valid, key=lambda entry: entry[:2])]
         uniform = self.experiment.server.weighting == "uniform"
         sizes = [1 if uniform else update.examples for update in updates]
         return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
@@ -107,23 +112,60 @@ class Inbox:
             update = replace(update, weights=weights)
         self.states.stage(update.client, self.round, update.state)
         self.counts.restarted += bool(update.metrics.get("restarted"))
-        self._fit.append((update.client, -age, replace(update, state={})))
+        self._valid.append((update.client, -age, replace(update, state={})))
 
     def _reject(self, client: int, reason: str) -> None:
         self.counts.rejected += 1
         log.warning("round %d: the update of client %d is rejected: it %s", self.round, client, reason)
 
 
-def expected_answers(
-    federation: Federation, server: ServerState, state: State, keeps_states: bool
-) -> tuple[State, State]:
-    """Payload and state as this algorithm's clients send them: what `finish` makes of a job that did nothing."""
+def expected_answers(federation: Federation, server: ServerState, state: State) -> tuple[State, State]:
+    """Return payload and state as this algorithm's clients send them: what `finish` makes of a job without steps."""
     task = federation.task_for(server.weights)
     view = federation.algorithm.begin(task, federation.algorithm.broadcast(server), state)
     new_state, payload = federation.algorithm.finish(task, dict(task.anchor), 1, view)
-    return payload, receipt(0) if keeps_states and new_state else new_state
+    return payload, new_state
 
 
-def late_by_client(updates: Sequence[Update]) -> list[Update]:
-    """Late updates in an order that does not depend on how they came in."""
-    return sorted(updates, key=lambda update: update.client)
+def reason_to_reject(update: Update, server: ServerState, payload: State, state: State) -> str | None:
+    """Return why an update must not be aggregated, or None.
+
+    Names, shapes and types must be those of the global weights and of the expected payload and state; values must be
+    finite and the change of a sane size.
+    """
+    for what, found, expected in (
+        ("weights", update.weights, server.weights),
+        ("payload", update.payload, payload),
+        ("state", update.state, state),
+    ):
+        problem = _mismatch(found, expected) or not_finite(found)
+        if problem:
+            return f"has {what} {problem}"
+    if update.examples < 1:
+        return "was trained on no example"
+    if not math.isfinite(update.metrics.get("train_loss", 0.0)):
+        return "has a training loss that is not finite"
+    anchor = pick(server.weights, server.parameters)
+    if float(norm(subtract(anchor, update.weights))) > ABSURD * max(1.0, float(norm(anchor))):
+        return "has weights absurdly far from the global ones"
+    return None
+
+
+def _mismatch(found: State, expected: State) -> str | None:
+    missing, unknown = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or unknown:
+        return f"with wrong names (missing {missing}, unknown {unknown})"
+    for name, tensor in expected.items():
+        other = found[name]
+        if other.shape != tensor.shape or other.dtype != tensor.dtype:
+            required = f"{tuple(tensor.shape)} {tensor.dtype}"
+            return f"with {name} of {tuple(other.shape)} {other.dtype} where {required} is required"
+    return None
+
+
+def not_finite(tensors: State) -> str | None:
+    """Name the first tensor with values that are not finite; None if all are finite."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            return f"that are not finite in {name}"
+    return None

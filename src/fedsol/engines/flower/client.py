@@ -15,7 +15,7 @@ from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 
 from fedsol.config.experiment import Experiment, parse_toml
 from fedsol.config.tables import PRIVATE
-from fedsol.core.messages import Job, Update, receipt, round_of
+from fedsol.core.messages import Job, Update, referenced_round, state_reference
 from fedsol.core.randomness import one_torch_thread
 from fedsol.engines.flower import records
 from fedsol.engines.flower.states import NodeStates
@@ -98,7 +98,7 @@ def personalize(content: RecordDict, context: Context) -> RecordDict:
 
 
 def _train(federation: Federation, job: Job, content: RecordDict, context: Context) -> Update:
-    round_kept = round_of(job.state)
+    round_kept = referenced_round(job.state)
     if round_kept is None:
         return Train(job).answer(federation)
     run = records.setting(content, "run")
@@ -120,7 +120,7 @@ def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, 
     update = Train(complete).answer(federation)
     states.save(job.round, update.state)
     metrics = {**update.metrics, **({"restarted": 1.0} if restarted else {})}
-    return replace(update, state=receipt(job.round), metrics=metrics)
+    return replace(update, state=state_reference(job.round), metrics=metrics)
 
 
 def _federation_for(content: RecordDict, context: Context, client: int) -> Federation:

@@ -11,7 +11,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
-from fedsol.core.messages import Job, State, Update, receipt, round_of
+from fedsol.core.messages import Job, State, Update, referenced_round, state_reference
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.personal import PersonalResult, PersonalSettings
@@ -60,7 +60,7 @@ def _tensor(array: Array) -> Tensor:
 def job_records(job: Job, weights: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
     """A job with its weights and the configuration of every job of a round. Empty records are left out."""
     values: dict[str, Any] = {**config, "client": job.client, "round": job.round, "work": job.work}
-    kept = round_of(job.state)
+    kept = referenced_round(job.state)
     if kept is not None:
         values[RECEIPT] = kept
     parts = {"broadcast": job.broadcast, "state": {} if kept is not None else job.state}
@@ -71,7 +71,7 @@ def job_from(content: RecordDict) -> Job:
     """The job that a message carries; a state that stayed with its client comes as a receipt."""
     config = content.config_records[CONFIG]
     kept = config.get(RECEIPT)
-    state = _part(content, "state") if kept is None else receipt(int(kept))  # type: ignore[arg-type]
+    state = _part(content, "state") if kept is None else state_reference(int(kept))  # type: ignore[arg-type]
     return Job(
         client=int(config["client"]),  # type: ignore[arg-type]
         round=int(config["round"]),  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def job_from(content: RecordDict) -> Job:
 def update_records(update: Update) -> RecordDict:
     """An update; of a state that stays with its client, a receipt."""
     values: dict[str, Any] = {"examples": update.examples, "steps": update.steps, **update.metrics}
-    kept = round_of(update.state)
+    kept = referenced_round(update.state)
     if kept is not None:
         values[RECEIPT] = kept
     parts = {WEIGHTS: update.weights, "payload": update.payload, "state": {} if kept is not None else update.state}
@@ -98,7 +98,7 @@ def update_from(content: RecordDict, client: int) -> Update:
     _number(values, "train_loss")
     state = _part(content, "state")
     if RECEIPT in values:
-        state = receipt(_count(values, RECEIPT))
+        state = state_reference(_count(values, RECEIPT))
     metrics = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     return Update(
         client=client,
