@@ -12,8 +12,7 @@ from fedsol.algorithms.task import Task
 from fedsol.analysis.cost import flops
 from fedsol.core.randomness import generator_for
 from fedsol.core.weights import add, clone, pick
-from fedsol.data.augmentation import augment
-from fedsol.data.batches import batches
+from fedsol.data.batches import augment, batches
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.local_training import make_optimizer
 
@@ -61,7 +60,7 @@ def step_of(federation: Federation, table: dict[str, object]) -> Callable[[], No
 def training_batches(federation: Federation):
     """The batches of one client."""
     dataset = federation.dataset
-    return batches(dataset.train, federation.partition[0], dataset, 50, 5, generator_for(0, "benchmark"))
+    return batches(dataset, federation.partition[0], 50, 5, generator_for(0, "benchmark"))
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ BAD = {
     ),
     "a pad too wide": (
         ["--set", "data.augmentation.pad=10", "--set", "data.augmentation.pad_mode=reflect"],
-        ["reflecting pad of 10", "8 x 8"],
+        ["data.augmentation.pad: must be less than 8", "(got 10)"],
     ),
     "a test share of a named dataset": (["--set", "data.test_fraction=0.5"], ["data.test_fraction", "'digits'"]),
     "too few channels": (["--set", "data.name=own.npz"], ["own.npz"]),

@@ -72,7 +72,7 @@ def plain_torch(model, data, settings):
     )
     generator = generator_for(SEED, "client", ROUND, CLIENT)
     for _ in range(settings.epochs):
-        for batch in batches(data.dataset.train, data.indices, data.dataset, settings.batch_size, 1, generator):
+        for batch in batches(data.dataset, data.indices, settings.batch_size, 1, generator):
             optimizer.zero_grad()
             F.cross_entropy(model(batch.inputs), batch.labels).backward()
             optimizer.step()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsol.data.augmentation import augment, normalise
+from fedsol.data.batches import augment, normalize
 from fedsol.data.types import Augmentation, Dataset, Split
 
 
@@ -17,7 +17,7 @@ def dataset_with(augmentation: Augmentation, stored: int = 3, channels: int = 3)
 
 
 def one_by_one(images: torch.Tensor, dataset: Dataset, generator: torch.Generator) -> np.ndarray:
-    """Pad, crop, flip, normalise and cut out each image on its own, from the same draws."""
+    """Pad, crop, flip, normalize and cut out each image on its own, from the same draws."""
     choices = torch.rand(5, len(images), generator=generator, dtype=torch.float64).numpy()
     wanted, results = dataset.augmentation, []
     for index, image in enumerate(images.numpy()):
@@ -99,9 +99,9 @@ def test_global_random_state_is_neither_used_nor_changed() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_normalise_only_normalises() -> None:
+def test_normalize_only_normalizes() -> None:
     images = torch.randint(0, 256, (4, 1, 5, 5), dtype=torch.uint8, generator=torch.manual_seed(0))
-    result = normalise(images, dataset_with(Augmentation(4, "zero", True, 16), stored=1))
+    result = normalize(images, dataset_with(Augmentation(4, "zero", True, 16), stored=1))
     assert result.shape == (4, 3, 5, 5)
     assert torch.allclose(result[:, 1], (images[:, 0] / 255 - 0.5) / 0.2, atol=2e-6)
 
@@ -110,5 +110,5 @@ def test_floats_are_used_as_they_are() -> None:
     features = torch.randn(4, 7, generator=torch.manual_seed(0))
     generator = torch.Generator().manual_seed(0)
     assert augment(features, dataset_with(Augmentation(4)), generator) is features
-    assert normalise(features, dataset_with(Augmentation(4))) is features
+    assert normalize(features, dataset_with(Augmentation(4))) is features
     assert torch.equal(generator.get_state(), torch.Generator().manual_seed(0).get_state())

@@ -1,6 +1,5 @@
 """Batches for training and for evaluation."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +7,6 @@ from hypothesis import strategies as st
 from fedsol.data.batches import batches, evaluation_batches
 from fedsol.data.catalog import load
 from fedsol.data.types import Augmentation, Dataset, Split
-from fedsol.errors import InputError
 
 
 def numbered(count: int) -> Dataset:
@@ -23,7 +21,7 @@ def test_each_epoch_holds_every_sample_once(count, batch_size, epochs, seed) -> 
     dataset = numbered(40)
     indices = torch.randperm(40, generator=torch.manual_seed(seed))[:count]
     generator = torch.Generator().manual_seed(seed)
-    found = list(batches(dataset.train, indices, dataset, batch_size, epochs, generator, "cpu"))
+    found = list(batches(dataset, indices, batch_size, epochs, generator, "cpu"))
     per_epoch = -(-count // batch_size)
     assert len(found) == epochs * per_epoch
     for epoch in range(epochs):
@@ -38,7 +36,7 @@ def test_epochs_differ_and_a_seed_repeats_them() -> None:
 
     def order(seed: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(seed)
-        found = batches(dataset.train, torch.arange(30), dataset, 30, 2, generator)
+        found = batches(dataset, torch.arange(30), 30, 2, generator)
         return [batch.labels.tolist() for batch in found]
 
     assert order(0) == order(0)
@@ -50,7 +48,7 @@ def test_training_images_are_augmented_and_evaluation_images_are_not() -> None:
     images = torch.randint(0, 256, (20, 3, 8, 8), dtype=torch.uint8, generator=torch.manual_seed(0))
     split = Split(images, torch.arange(20))
     dataset = Dataset("x", split, split, 20, (0.0,) * 3, (1.0,) * 3, Augmentation(pad=2, flip=True, cutout=4))
-    trained = next(batches(split, torch.arange(20), dataset, 20, 1, torch.Generator().manual_seed(0)))
+    trained = next(batches(dataset, torch.arange(20), 20, 1, torch.Generator().manual_seed(0)))
     tested = next(evaluation_batches(split, dataset, 20))
     assert torch.allclose(tested.inputs, images / 255, atol=1e-6)
     assert not torch.allclose(trained.inputs, images[trained.labels] / 255, atol=1e-3)
@@ -65,11 +63,3 @@ def test_evaluation_keeps_the_order(tmp_path) -> None:
     (batch,) = evaluation_batches(dataset.test, dataset, 100, indices=chosen)
     assert torch.equal(batch.labels, dataset.test.labels[chosen])
     assert batch.inputs.shape == (3, 1, 8, 8)
-
-
-def test_a_batch_holds_at_least_one_sample() -> None:
-    dataset = numbered(3)
-    with pytest.raises(InputError, match="batch_size: 0 is not allowed"):
-        next(batches(dataset.train, torch.arange(3), dataset, 0, 1, torch.Generator()))
-    with pytest.raises(InputError, match="batch_size: -1 is not allowed"):
-        next(evaluation_batches(dataset.test, dataset, -1))

@@ -6,15 +6,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsol.data.arrays import channel_statistics, stratified_test_indices
-from fedsol.data.own import load_custom
-from fedsol.data.types import Augmentation
+from fedsol.config.tables import DataSettings
+from fedsol.data.own import channel_statistics, load_own
+from fedsol.data.readers import stratified_test_indices
 from fedsol.errors import InputError
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (12, 6, 5), dtype=np.uint8)
-COLOUR = RNG.integers(0, 256, (12, 3, 6, 5), dtype=np.uint8)
+COLOR = RNG.integers(0, 256, (12, 3, 6, 5), dtype=np.uint8)
 LABELS = np.arange(12) % 3
+
+
+def own(source: str, **settings):
+    return load_own(DataSettings(name=source, **settings))
 
 
 def arrays(**changes):
@@ -32,29 +36,28 @@ def npz(tmp_path):
     return save
 
 
-def test_grey_images(npz) -> None:
-    dataset = load_custom(npz())
+def test_gray_images(npz) -> None:
+    dataset = own(npz())
     assert (dataset.name, dataset.classes, dataset.input_shape) == ("own", 3, (1, 6, 5))
     assert np.array_equal(dataset.train.inputs[:, 0].numpy(), IMAGES)
     assert dataset.train.clients is None
     assert dataset.mean == pytest.approx([(IMAGES / 255).mean()])
     assert dataset.std == pytest.approx([(IMAGES / 255).std()])
-    assert load_custom(npz(), channels=3, name="mine").input_shape == (3, 6, 5)
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_colour_images_in_either_order(npz, last) -> None:
-    images = COLOUR.transpose(0, 2, 3, 1) if last else COLOUR
-    dataset = load_custom(npz(x_train=images, x_test=images[:6]))
-    assert np.array_equal(dataset.train.inputs.numpy(), COLOUR)
-    assert dataset.mean == pytest.approx((COLOUR / 255).mean(axis=(0, 2, 3)))
-    assert dataset.std == pytest.approx((COLOUR / 255).std(axis=(0, 2, 3)))
+def test_color_images_in_either_order(npz, last) -> None:
+    images = COLOR.transpose(0, 2, 3, 1) if last else COLOR
+    dataset = own(npz(x_train=images, x_test=images[:6]))
+    assert np.array_equal(dataset.train.inputs.numpy(), COLOR)
+    assert dataset.mean == pytest.approx((COLOR / 255).mean(axis=(0, 2, 3)))
+    assert dataset.std == pytest.approx((COLOR / 255).std(axis=(0, 2, 3)))
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_features_are_used_as_they_are(npz, kind) -> None:
     features = RNG.normal(size=(12, 4)).astype(kind)
-    dataset = load_custom(npz(x_train=features, x_test=features[:6]))
+    dataset = own(npz(x_train=features, x_test=features[:6]))
     assert dataset.train.inputs.dtype == torch.float32
     assert np.array_equal(dataset.train.inputs.numpy(), features.astype(np.float32))
     assert dataset.input_shape == (4,)
@@ -63,11 +66,11 @@ def test_features_are_used_as_they_are(npz, kind) -> None:
 def test_labels_and_clients_are_numbered_in_sorted_order(npz) -> None:
     names = np.array(["dog", "cat", "eel"])[LABELS]
     clients = np.array([f"hospital {i}" for i in (30, 10, 20)] * 4)
-    dataset = load_custom(npz(y_train=names, y_test=names[:6], clients_train=clients))
+    dataset = own(npz(y_train=names, y_test=names[:6], clients_train=clients))
     assert dataset.train.labels.tolist() == [1, 0, 2] * 4
     assert dataset.test.labels.tolist() == [1, 0, 2] * 2
     assert dataset.train.clients.tolist() == [2, 0, 1] * 4
-    dataset = load_custom(npz(y_train=LABELS * 10 - 5, y_test=(LABELS * 10 - 5)[:6, None], clients_train=LABELS + 7))
+    dataset = own(npz(y_train=LABELS * 10 - 5, y_test=(LABELS * 10 - 5)[:6, None], clients_train=LABELS + 7))
     assert dataset.train.labels.tolist() == dataset.train.clients.tolist() == LABELS.tolist()
 
 
@@ -76,19 +79,13 @@ def test_medmnist_names(tmp_path) -> None:
     for name, count in (("train", 6), ("val", 3), ("test", 3)):
         parts |= {f"{name}_images": IMAGES[:count], f"{name}_labels": LABELS[:count, None].astype(np.uint8)}
     np.savez(tmp_path / "m.npz", **parts)
-    dataset = load_custom(str(tmp_path / "m.npz"))
+    dataset = own(str(tmp_path / "m.npz"))
     assert (len(dataset.train), len(dataset.test)) == (9, 3)
-
-
-def test_given_presentation(npz) -> None:
-    wanted = Augmentation(pad=2, flip=True)
-    dataset = load_custom(npz(), mean=[0.1], std=[0.2], augmentation=wanted)
-    assert (dataset.mean, dataset.std, dataset.augmentation) == ((0.1,), (0.2,), wanted)
 
 
 def test_a_test_set_is_held_out_stratified_and_always_the_same(npz) -> None:
     source = npz(x_test=None, y_test=None, clients_train=np.arange(12))
-    first, second = (load_custom(source, test_fraction=0.25) for _ in range(2))
+    first, second = (own(source, test_fraction=0.25) for _ in range(2))
     assert torch.bincount(first.test.labels).tolist() == [1, 1, 1]
     assert torch.equal(first.test.inputs, second.test.inputs)
     assert sorted(first.train.clients.tolist()) == list(range(9))
@@ -116,61 +113,49 @@ NOT_FINITE = np.full((12, 4), np.nan)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x_test": None, "y_test": None}, "has no test samples; add them, or set test_fraction"),
+        ({"x_test": None, "y_test": None}, "has no test samples; add them, or set data.test_fraction"),
         ({"y_test": None}, "has no array 'y_test'; it has x_test, x_train, y_train"),
-        ({"client_train": LABELS}, "array 'client_train' is not known; allowed are x_train"),
+        ({"client_train": LABELS}, "unknown array 'client_train'; allowed: x_train"),
         ({"y_train": LABELS[:5]}, "x_train has 12 samples but y_train has 5"),
         ({"clients_train": LABELS[:5]}, "x_train has 12 samples but clients_train has 5"),
-        ({"y_train": LABELS / 2}, r"y_train is float64 of shape \(12,\); it must be integers or strings"),
-        ({"y_train": np.stack([LABELS, LABELS], 1)}, r"y_train is int64 of shape \(12, 2\)"),
+        ({"y_train": LABELS / 2}, r"y_train must be integers or strings .*\(got float64 of shape \(12,\)\)"),
+        ({"y_train": np.stack([LABELS, LABELS], 1)}, r"y_train must be .*\(got int64 of shape \(12, 2\)\)"),
         ({"y_test": LABELS[:6] + 7}, "the test label 7 does not occur among the training labels"),
         ({"y_test": LABELS[:6].astype(str)}, "must both be integers or both be strings"),
-        ({"x_train": IMAGES.astype(np.int32)}, "inputs are int32; they must be uint8"),
-        ({"x_train": IMAGES[:, 0]}, r"uint8 inputs of shape \(12, 5\) are not images"),
-        ({"x_train": np.zeros((12, 7, 6, 5), np.uint8)}, r"\(12, 7, 6, 5\) are not images"),
-        ({"x_train": np.zeros((12, 3, 6, 3), np.uint8)}, r"\(12, 3, 6, 3\) are not images"),
-        ({"x_train": LABELS.astype(float)}, r"x_train has shape \(12,\); it must be \(N, …\)"),
+        ({"x_train": IMAGES.astype(np.int32)}, r"inputs must be uint8 .*\(got int32\)"),
+        ({"x_train": IMAGES[:, 0]}, r"uint8 inputs must be images .*\(got shape \(12, 5\)\)"),
+        ({"x_train": np.zeros((12, 7, 6, 5), np.uint8)}, r"must be images .*\(12, 7, 6, 5\)"),
+        ({"x_train": np.zeros((12, 3, 6, 3), np.uint8)}, r"must be images .*\(12, 3, 6, 3\)"),
+        ({"x_train": LABELS.astype(float)}, r"x_train must have the shape \(N, …\) .*\(got \(12,\)\)"),
         ({"x_train": IMAGES[:0], "y_train": LABELS[:0]}, "with N at least 1"),
-        ({"x_train": IMAGES[:, :4]}, r"training inputs are torch.uint8 \(1, 4, 5\), test inputs .* \(1, 6, 5\)"),
-        ({"x_train": NOT_FINITE, "x_test": NOT_FINITE[:6]}, "not finite"),
+        ({"x_train": IMAGES[:, :4]}, r"\(got torch.uint8 \(1, 4, 5\) and torch.uint8 \(1, 6, 5\)\)"),
+        ({"x_train": NOT_FINITE, "x_test": NOT_FINITE[:6]}, "inputs must be finite"),
         ({"x_train": np.array([{}] * 12)}, r"cannot be read as an \.npz file of plain arrays"),
     ],
 )
 def test_bad_arrays_are_named(changes, message, npz) -> None:
     source = npz(**changes)
     with pytest.raises(InputError, match=message) as raised:
-        load_custom(source)
+        own(source)
     assert source in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test_fraction": 0.2}, "test_fraction: 0.2 is not allowed: .* has test samples of its own"),
-        ({"mean": [0.1, 0.2]}, r"mean: \(0.1, 0.2\) has 2 numbers; .* images of 1 channels"),
-        ({"std": [0.0]}, r"std: \(0.0,\) is not allowed"),
-        ({"channels": 0}, "channels: 0 is not allowed"),
-        ({"augmentation": Augmentation(pad=5, pad_mode="reflect")}, "a reflecting pad of 5 is too wide"),
-        ({"augmentation": Augmentation(pad=-1)}, "pad -1 and cutout 0 must be 0 or more"),
-        ({"image_size": 8}, "image_size: 8 applies to folders of images only"),
-        ({"layout": "client/class"}, "layout: 'client/class' applies to folders of images only"),
+        ({"test_fraction": 0.2}, r"data.test_fraction: must not be set, as .* has its own test samples \(got 0.2\)"),
+        ({"image_size": 8}, "data.image_size: only applies to image folders"),
+        ({"layout": "client/class"}, "data.layout: only applies to image folders"),
     ],
 )
 def test_bad_options_are_named(options, message, npz) -> None:
     with pytest.raises(InputError, match=message):
-        load_custom(npz(), **options)
+        own(npz(), **options)
 
 
-@pytest.mark.parametrize(("fraction", "message"), [(0.0, "between 0 and 1"), (1.5, "between"), (0.01, "part empty")])
-def test_bad_test_fractions(fraction, message, npz) -> None:
-    with pytest.raises(InputError, match=message):
-        load_custom(npz(x_test=None, y_test=None), test_fraction=fraction)
-
-
-def test_options_of_images_are_refused_for_features(npz) -> None:
-    features = RNG.normal(size=(12, 4))
-    with pytest.raises(InputError, match=r"mean: cannot be set for .* floats"):
-        load_custom(npz(x_train=features, x_test=features[:6]), mean=[0.0])
+def test_a_test_fraction_must_leave_samples(npz) -> None:
+    with pytest.raises(InputError, match=r"data.test_fraction: must leave samples for both .*\(got 0.01\)"):
+        own(npz(x_test=None, y_test=None), test_fraction=0.01)
 
 
 def test_files_that_are_no_npz(tmp_path) -> None:
@@ -178,15 +163,15 @@ def test_files_that_are_no_npz(tmp_path) -> None:
     for content in (b"", b"hello", b"PK\x03\x04 cut"):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"own\.npz: cannot be read as an \.npz file"):
-            load_custom(str(path))
+            own(str(path))
     np.save(tmp_path / "one.npy", IMAGES)
     (tmp_path / "one.npy").rename(path)
-    with pytest.raises(InputError, match="is a single array"):
-        load_custom(str(path))
+    with pytest.raises(InputError, match="got a single array"):
+        own(str(path))
     np.savez(path)
-    with pytest.raises(InputError, match="has no arrays; allowed are x_train"):
-        load_custom(str(path))
+    with pytest.raises(InputError, match="has no arrays; allowed: x_train"):
+        own(str(path))
     with pytest.raises(InputError, match=r"none\.npz: there is no such file"):
-        load_custom(str(tmp_path / "none.npz"))
-    with pytest.raises(InputError, match="data source: 'nothing' is not known; it must be a folder"):
-        load_custom("nothing")
+        own(str(tmp_path / "none.npz"))
+    with pytest.raises(InputError, match=r"data.name: must be a dataset's name, .*got 'nothing'"):
+        own("nothing")

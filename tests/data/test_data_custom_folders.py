@@ -5,29 +5,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsol.data.own import load_custom
+from fedsol.config.tables import DataSettings
+from fedsol.data.own import load_own
 from fedsol.errors import InputError
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (12, 6, 5), dtype=np.uint8)
-COLOUR = RNG.integers(0, 256, (12, 3, 6, 5), dtype=np.uint8)
+COLOR = RNG.integers(0, 256, (12, 3, 6, 5), dtype=np.uint8)
+
+
+def own(source: str, **settings):
+    return load_own(DataSettings(name=source, **settings))
 
 
 @pytest.fixture
 def folder(tmp_path, write_images) -> Path:
-    """A folder of 5 x 6 colour images: two classes, four for training and two for testing."""
-    images = {f"train/{name}/{i}.png": COLOUR[2 * k + i] for k, name in enumerate(["cat", "dog"]) for i in (0, 1)}
-    images |= {"test/cat/0.png": COLOUR[4], "test/dog/0.png": COLOUR[5]}
+    """A folder of 5 x 6 color images: two classes, four for training and two for testing."""
+    images = {f"train/{name}/{i}.png": COLOR[2 * k + i] for k, name in enumerate(["cat", "dog"]) for i in (0, 1)}
+    images |= {"test/cat/0.png": COLOR[4], "test/dog/0.png": COLOR[5]}
     write_images(tmp_path / "pictures", images)
     return tmp_path / "pictures"
 
 
 def test_a_folder_of_images(folder) -> None:
-    (folder / "train" / "cat" / ".DS_Store").write_bytes(b"hidden files are passed over")
-    dataset = load_custom(str(folder))
+    (folder / "train" / "cat" / ".DS_Store").write_bytes(b"hidden files are skipped")
+    dataset = own(str(folder))
     assert (dataset.name, dataset.classes, dataset.input_shape) == ("pictures", 2, (3, 6, 5))
-    assert np.array_equal(dataset.train.inputs.numpy(), COLOUR[:4])
-    assert np.array_equal(dataset.test.inputs.numpy(), COLOUR[4:6])
+    assert np.array_equal(dataset.train.inputs.numpy(), COLOR[:4])
+    assert np.array_equal(dataset.test.inputs.numpy(), COLOR[4:6])
     assert dataset.train.labels.tolist() == [0, 0, 1, 1]
 
 
@@ -39,53 +44,51 @@ def test_images_are_decoded_once_until_they_change(folder, write_images, monkeyp
     monkeypatch.setattr(
         folders, "_decode_image", lambda path, *rest, **named: decoded.append(path) or original(path, *rest, **named)
     )
-    load_custom(str(folder))
+    own(str(folder))
     count = len(decoded)
-    again = load_custom(str(folder))
+    again = own(str(folder))
     assert len(decoded) == count
     again.train.inputs[:] = 0  # private to this process
-    write_images(folder, {"train/cat/new.png": COLOUR[9]})
-    assert np.array_equal(load_custom(str(folder)).train.inputs[2].numpy(), COLOUR[9])
+    write_images(folder, {"train/cat/new.png": COLOR[9]})
+    assert np.array_equal(own(str(folder)).train.inputs[2].numpy(), COLOR[9])
     assert [path.suffix for path in (folder / ".fedsol-cache").iterdir()] == [".npy", ".npy"]
 
 
 def test_a_damaged_cache_is_named(folder) -> None:
-    load_custom(str(folder))
+    own(str(folder))
     (cached,) = (folder / ".fedsol-cache").iterdir()
     cached.write_bytes(cached.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"\.npy: this cached file is damaged"):
-        load_custom(str(folder))
+    with pytest.raises(InputError, match=r"\.npy: is a damaged cache file"):
+        own(str(folder))
 
 
 def test_the_cache_can_be_elsewhere(folder, tmp_path) -> None:
-    load_custom(str(folder), cache=tmp_path / "cache" / "deep")
+    own(str(folder), cache=str(tmp_path / "cache" / "deep"))
     assert not (folder / ".fedsol-cache").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"decoded images cannot be kept there .* set data.cache"):
-        load_custom(str(folder), cache=tmp_path / "file")
+    with pytest.raises(InputError, match=r"cannot store decoded images .* set data.cache"):
+        own(str(folder), cache=str(tmp_path / "file"))
 
 
 def test_clients_of_their_own(tmp_path, write_images) -> None:
-    images = {"train/ward b/cat/0.png": COLOUR[0], "train/ward b/dog/0.png": COLOUR[1]}
-    images |= {"train/ward a/dog/0.png": COLOUR[2], "test/cat/0.png": COLOUR[3]}
+    images = {"train/ward b/cat/0.png": COLOR[0], "train/ward b/dog/0.png": COLOR[1]}
+    images |= {"train/ward a/dog/0.png": COLOR[2], "test/cat/0.png": COLOR[3]}
     write_images(tmp_path / "wards", images)
-    dataset = load_custom(str(tmp_path / "wards"), layout="client/class")
+    dataset = own(str(tmp_path / "wards"), layout="client/class")
     assert dataset.train.clients.tolist() == [0, 1, 1]
     assert dataset.train.labels.tolist() == [1, 0, 1]
     assert dataset.test.clients is None
-    with pytest.raises(InputError, match="is a folder where only images are expected; is it the right layout"):
-        load_custom(str(tmp_path / "wards"))
+    with pytest.raises(InputError, match=r"must be an image \(got a folder\); check data.layout"):
+        own(str(tmp_path / "wards"))
 
 
-def test_grey_folders_stay_grey_and_mixed_ones_become_colour(tmp_path, write_images) -> None:
-    grey = {"train/a/0.png": IMAGES[0][None], "train/b/0.png": IMAGES[1][None], "test/a/0.png": IMAGES[2][None]}
-    write_images(tmp_path / "grey", grey)
-    assert load_custom(str(tmp_path / "grey")).input_shape == (1, 6, 5)
-    shown = load_custom(str(tmp_path / "grey"), channels=3)
-    assert (shown.input_shape, shown.train.inputs.shape[1]) == ((3, 6, 5), 1)
-    write_images(tmp_path / "grey", {"test/b/0.png": COLOUR[0]})
-    assert load_custom(str(tmp_path / "grey")).input_shape == (3, 6, 5)
-    assert load_custom(str(tmp_path / "grey"), channels=1).input_shape == (1, 6, 5)
+def test_gray_folders_stay_gray_and_mixed_ones_become_color(tmp_path, write_images) -> None:
+    gray = {"train/a/0.png": IMAGES[0][None], "train/b/0.png": IMAGES[1][None], "test/a/0.png": IMAGES[2][None]}
+    write_images(tmp_path / "gray", gray)
+    assert own(str(tmp_path / "gray")).input_shape == (1, 6, 5)
+    write_images(tmp_path / "gray", {"test/b/0.png": COLOR[0]})
+    assert own(str(tmp_path / "gray")).input_shape == (3, 6, 5)
+    assert own(str(tmp_path / "gray"), channels=1).input_shape == (1, 6, 5)
 
 
 def test_images_of_many_sizes_are_made_square(tmp_path, write_images) -> None:
@@ -94,23 +97,23 @@ def test_images_of_many_sizes_are_made_square(tmp_path, write_images) -> None:
     tall = np.full((3, 50, 30), 7, dtype=np.uint8)
     images = {"train/a/0.png": half, "train/b/0.jpg": tall, "test/a/0.png": half}
     write_images(tmp_path / "sizes", images)
-    with pytest.raises(InputError, match=r"0\.jpg: is 30 x 50 pixels, the first image 80 x 40; all must have one"):
-        load_custom(str(tmp_path / "sizes"))
-    dataset = load_custom(str(tmp_path / "sizes"), image_size=20)
+    with pytest.raises(InputError, match=r"0\.jpg: must have the size of the first image, 80 x 40 \(got 30 x 50\)"):
+        own(str(tmp_path / "sizes"))
+    dataset = own(str(tmp_path / "sizes"), image_size=20)
     assert dataset.input_shape == (3, 20, 20)
-    assert load_custom(str(tmp_path / "sizes"), image_size=3).input_shape == (3, 3, 3)
+    assert own(str(tmp_path / "sizes"), image_size=3).input_shape == (3, 3, 3)
     assert dataset.train.inputs[0, 0, :, :9].max() == 0
     assert dataset.train.inputs[0, 0, :, 11:].min() == 255
     assert dataset.train.inputs[1].float().mean() == pytest.approx(7, abs=1)
 
 
 def test_a_part_of_the_training_images_is_held_out(folder) -> None:
-    with pytest.raises(InputError, match=r"test_fraction: 0\.5 is not allowed: .* has a folder 'test'"):
-        load_custom(str(folder), test_fraction=0.5)
+    with pytest.raises(InputError, match=r"test_fraction: must not be set, as .* has a folder 'test' \(got 0\.5\)"):
+        own(str(folder), test_fraction=0.5)
     (folder / "test").rename(folder / "other")
-    with pytest.raises(InputError, match="has no folder 'test'; add it, or set test_fraction"):
-        load_custom(str(folder))
-    dataset = load_custom(str(folder), test_fraction=0.5)
+    with pytest.raises(InputError, match=r"has no folder 'test'; add it, or set data.test_fraction"):
+        own(str(folder))
+    dataset = own(str(folder), test_fraction=0.5)
     assert (dataset.train.labels.tolist(), dataset.test.labels.tolist()) == ([0, 1], [0, 1])
 
 
@@ -155,23 +158,16 @@ def damage_other_class(folder: Path) -> None:
     [
         (damage_nothing_left, "has no folder 'train'"),
         (damage_empty_class, "train/eel: has no images"),
-        (damage_empty_train, "train: is empty; it must have one folder per class"),
-        (damage_text, r"train/dog/notes\.txt: is not an image"),
-        (damage_stray, "train/README: is a file where only folders, one per class"),
-        (damage_cut, r"train/dog/1\.png: is (damaged|not an image)"),
-        (damage_deep, r"train/dog/1\.png: has mode I;16; only images of 8 bits"),
+        (damage_empty_train, "train: must have one folder per class"),
+        (damage_text, r"train/dog/notes\.txt: cannot be read as an image"),
+        (damage_stray, "train/README: must be a folder of one class"),
+        (damage_cut, r"train/dog/1\.png: (is damaged|cannot be read as an image)"),
+        (damage_deep, r"train/dog/1\.png: must have 8 bits per channel \(got the mode I;16\)"),
         (damage_other_class, "the test label wolf does not occur"),
     ],
 )
 def test_bad_folders_are_named(damage, message, folder) -> None:
     damage(folder)
     with pytest.raises(InputError, match=message):
-        load_custom(str(folder))
+        own(str(folder))
     assert not list(folder.glob(".fedsol-cache/.*")), "no unfinished cache is left"
-
-
-def test_bad_options_for_folders(folder) -> None:
-    with pytest.raises(InputError, match="layout: 'flat' is not allowed; allowed are class, client/class"):
-        load_custom(str(folder), layout="flat")
-    with pytest.raises(InputError, match="image_size: 0 is not allowed"):
-        load_custom(str(folder), image_size=0)

@@ -112,7 +112,7 @@ def test_a_root_that_cannot_be_made(publish, server, tmp_path) -> None:
 
 def test_datasets_without_downloads(tmp_path) -> None:
     assert fetch("digits", tmp_path) == verify("digits", tmp_path) == []
-    with pytest.raises(InputError, match="ImageNet may not be passed on"):
+    with pytest.raises(InputError, match="ImageNet may not be redistributed"):
         fetch("imagenet100", tmp_path)
     assert [result.status for result in verify("imagenet100", tmp_path)] == ["missing", "missing"]
 

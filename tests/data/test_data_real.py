@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fedsol.data.arrays import channel_statistics
+from fedsol.config.tables import DataSettings
 from fedsol.data.catalog import SPECS, load, verify
-from fedsol.data.own import load_custom
+from fedsol.data.own import channel_statistics, load_own
 from fedsol.errors import InputError
 
 
@@ -34,8 +34,8 @@ def test_a_sample_of_pathmnist_is_usable_as_own_data(real_data) -> None:
     with pytest.raises(InputError, match=r"pathmnist\.npz is missing"):
         load("pathmnist", real_data)
     source = str(real_data / "pathmnist" / "pathmnist_test718.npz")
-    with pytest.raises(InputError, match="has no training samples; add them, or set test_fraction"):
-        load_custom(source)
-    dataset = load_custom(source, test_fraction=0.25)
+    with pytest.raises(InputError, match=r"has no training samples; add them, or set data.test_fraction"):
+        load_own(DataSettings(name=source))
+    dataset = load_own(DataSettings(name=source, test_fraction=0.25))
     assert (len(dataset.train), len(dataset.test), dataset.classes) == (538, 180, 9)
     assert dataset.input_shape == (3, 28, 28)

@@ -112,12 +112,15 @@ def test_features(tmp_path):
     ("changes", "message"),
     [
         ({"data.private.shape": []}, r"data.private.shape: is missing"),
-        ({"data.private.shape": [8, 8]}, r"data.private.shape: \[8, 8\] is not allowed for images"),
+        ({"data.private.shape": [8, 8]}, r"data.private.shape: must be \[channels, height, width\] for images"),
         ({"data.private.classes": None}, r"data.private.classes: is missing"),
-        ({"data.private.class_names": ["a", "b"]}, r"data.private.classes: 3 is not allowed with 2 class_names"),
-        ({"data.part": 0.5}, r"data.part: 0.5 is not allowed with private data"),
+        (
+            {"data.private.class_names": ["a", "b"]},
+            r"data.private.classes: must be 2, as many as class_names \(got 3\)",
+        ),
+        ({"data.part": 0.5}, r"data.part: must be 1 with private data"),
         ({"data.partition.clients": None}, r"data.partition.clients: is missing"),
-        ({"data.private.mean": [0.5, 0.5]}, r"mean: \(0.5, 0.5\) has 2 numbers"),
+        ({"data.private.mean": [0.5, 0.5]}, r"data.private: mean must have one number for each of 1 channels"),
         ({"data.private.test": "nowhere.npz"}, r"nowhere.npz"),
     ],
 )
@@ -129,10 +132,10 @@ def test_what_the_server_refuses(changes, message):
 @pytest.mark.parametrize(
     ("labels", "images", "message"),
     [
-        ([0, 3], None, "labels are 0 to 3; they must be 0 to 2"),
-        (["well"], None, "the class 'well' is not among data.private.class_names"),
-        ([0], np.zeros((1, 9, 9), np.uint8), r"its inputs are torch.uint8 \(1, 9, 9\); data.private says"),
-        ([0], np.zeros((1, 8, 8)), r"its inputs are torch.float32"),
+        ([0, 3], None, r"labels must be 0 to 2 \(got 0 to 3\)"),
+        (["well"], None, "the class 'well' is not in data.private.class_names"),
+        ([0], np.zeros((1, 9, 9), np.uint8), r"inputs must be .* as in data.private \(got torch.uint8 \(1, 9, 9\)"),
+        ([0], np.zeros((1, 8, 8)), r"inputs must be .*got torch.float32"),
     ],
 )
 def test_what_a_node_refuses(labels, images, message, tmp_path):
@@ -146,7 +149,7 @@ def test_a_node_of_another_experiment_or_number_is_refused(tmp_path):
         node_federation(settings(), path, 2)
     with pytest.raises(InputError, match="the experiment has the data 'digits'"):
         node_federation(Experiment(), path, 0)
-    with pytest.raises(InputError, match="must be a folder of images that exists"):
+    with pytest.raises(InputError, match="must be an existing folder of images"):
         node_federation(settings(), "nowhere", 0)
 
 

@@ -136,7 +136,7 @@ def test_fine_tuning_is_the_naive_one(name, changes, steps):
     rule = naive.PerFedAvg if name == "perfedavg" and steps == "own" else naive.FedAvg
     method = rule(changes, copy.deepcopy(model), 4, 0.9)
     generator = generator_for(0, "client", 4, client)
-    stream = [list(batches(dataset.train, federation.partition[client], dataset, 50, 1, generator)) for _ in range(3)]
+    stream = [list(batches(dataset, federation.partition[client], 50, 1, generator)) for _ in range(3)]
     for epochs in (1, 3):
         own = copy.deepcopy(model)
         naive.train_client(own, model, method, client, stream[:epochs], settings.lr, federation.experiment.client)
@@ -154,7 +154,7 @@ def test_local_only_begins_anew_and_decays_its_learning_rate_by_epoch():
     model.load_state_dict(weights)
     generator, velocity = generator_for(0, "client", 1, 2), None
     for epoch in range(3):
-        for batch in batches(dataset.train, federation.partition[2], dataset, 50, 1, generator):
+        for batch in batches(dataset, federation.partition[2], 50, 1, generator):
             gradient = naive.local_gradient(model, batch)
             with torch.no_grad():
                 gradient = [g + 1e-5 * w for g, w in zip(gradient, model.parameters(), strict=True)]

@@ -472,9 +472,9 @@ def train(experiment, table):
         clients = sample_clients(experiment, federation.clients, t)
         for client in clients:
             generator = generator_for(experiment.seed, "client", t, client)
-            per_client = (dataset, experiment.client.batch_size, 1, generator)
+            per_client = (experiment.client.batch_size, 1, generator)
             own = federation.partition[client]
-            epochs = [list(batches(dataset.train, own, *per_client)) for _ in range(experiment.client.epochs)]
+            epochs = [list(batches(dataset, own, *per_client)) for _ in range(experiment.client.epochs)]
             models[client] = copy.deepcopy(anchor)
             steps[client] = train_client(models[client], anchor, method, client, epochs, lr, experiment.client)
         sizes = {client: len(federation.partition[client]) for client in clients}

@@ -11,7 +11,7 @@ from fedsol import Experiment
 from fedsol.analysis.divergence import Divergence
 from fedsol.analysis.preservation import Preservation
 from fedsol.analysis.saving import as_plain
-from fedsol.data.manifest import label_counts, save_manifest
+from fedsol.data.manifest import Manifest, label_counts, save_manifest
 from fedsol.federation.personal import Outcome, PersonalResult
 from fedsol.personalization.results import PersonalDirectory
 
@@ -39,15 +39,8 @@ def make_run(
     owners = np.sort(rng.integers(0, CLIENTS, 2000))
     partition = [np.flatnonzero(owners == client) for client in range(CLIENTS)]
     labels = np.sort(labels) if classes <= CLIENTS else labels
-    save_manifest(
-        folder / "partition.json",
-        partition,
-        dataset="digits",
-        samples=2000,
-        settings=experiment.data.partition.model_dump(),
-        seed=experiment.seed,
-        class_counts=label_counts(labels, partition, classes) if counts else None,
-    )
+    manifest = Manifest("digits", 2000, experiment.data.partition.model_dump(), experiment.seed, partition)
+    save_manifest(folder / "partition.json", manifest, label_counts(labels, partition, classes) if counts else None)
     surroundings = {"command": "fedsol run", "python": "3.11.7", "packages": {"torch": "2.13.0"}, "data_sha256": "ab"}
     (folder / "environment.json").write_text(json.dumps(surroundings))
     (folder / "experiment.toml").write_text(experiment.to_toml())

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedsol.data.manifest import label_counts
-from fedsol.data.partition import Partition, dirichlet, iid, sharding
+from fedsol.data.manifest import Partition, label_counts
+from fedsol.data.partition import Dirichlet, dirichlet, iid, sharding
 from fedsol.data.summary import partition_summary
 from fedsol.errors import InputError
 from fedsol.plots.partition import draw_partition, draw_partitions
@@ -17,7 +17,7 @@ LABELS = np.repeat(np.arange(10), 100)
 
 
 def drawn(clients: int) -> Partition:
-    return dirichlet(LABELS, clients, np.random.default_rng(0), 0.1, min_size=1)
+    return dirichlet(LABELS, clients, np.random.default_rng(0), Dirichlet(0.1, min_size=1))
 
 
 def test_counts_by_hand() -> None:
@@ -78,7 +78,7 @@ def test_many_classes_become_a_heat_map(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="labels are 0 to 9; allowed: 0 to 4"):
+    with pytest.raises(InputError, match=r"labels: must be 0 to 4 \(got 0 to 9\)"):
         draw_partition(LABELS, drawn(3), tmp_path / "p.png", 5)
     with pytest.raises(InputError, match="class_names has 1 names; allowed: 10"):
         draw_partition(LABELS, drawn(3), tmp_path / "p.png", 10, class_names=["one"])

@@ -9,7 +9,7 @@ from made_runs import add_personal, make_run
 from typer.testing import CliRunner
 
 from fedsol.cli.app import app
-from fedsol.data.manifest import save_manifest
+from fedsol.data.manifest import Manifest, save_manifest
 from fedsol.errors import InputError
 from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
 from fedsol.report.columns import number, to_columns
@@ -171,7 +171,7 @@ def test_who_was_measured_is_no_measurement(tmp_path):
 def test_a_server_that_knows_no_sizes_has_no_partition_to_show(tmp_path):
     folder = make_run(tmp_path / "run", rounds=2)
     empty = [np.zeros(0, dtype=np.int64)] * 3
-    save_manifest(folder / "partition.json", empty, dataset="private", samples=0, settings={}, seed=0)
+    save_manifest(folder / "partition.json", Manifest("private", 0, {}, 0, empty))
     assert partition_of(Run.load(folder)) is None
 
 

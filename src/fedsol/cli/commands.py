@@ -119,7 +119,7 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
     """`fedsol partition`."""
-    from fedsol.data.manifest import label_counts, save_manifest
+    from fedsol.data.manifest import Manifest, label_counts, save_manifest
     from fedsol.data.summary import partition_summary
     from fedsol.federation.federation import fill_defaults, load_dataset, partition_of
     from fedsol.plots.partition import draw_partition
@@ -136,15 +136,8 @@ def show_partition(name: str | None, changes: Sequence[str], out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out}: cannot be used as a directory: {error.strerror}") from error
-    manifest = save_manifest(
-        out / "partition.json",
-        clients,
-        dataset=experiment.data.name,
-        samples=len(labels),
-        settings=settings.model_dump(),
-        seed=experiment.seed,
-        class_counts=label_counts(labels, clients, dataset.classes),
-    )
+    manifest = Manifest(experiment.data.name, len(labels), settings.model_dump(), experiment.seed, clients)
+    save_manifest(out / "partition.json", manifest, label_counts(labels, clients, dataset.classes))
     title = f"{experiment.data.name}, {settings.kind}, seed {experiment.seed}"
     draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)
     console.print(partition_table(labels, clients, dataset.classes, title))

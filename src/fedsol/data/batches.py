@@ -1,15 +1,22 @@
-"""The batches a client trains on and the batches a model is tested on."""
+"""The batches a client trains on and the batches a model is tested on.
+
+Images are normalized; for training they are also cropped, flipped and cut out. Transforms work on whole batches, and
+everything random comes from the generator that is passed in.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from fedsol.data.augmentation import augment, normalise
-from fedsol.data.types import Dataset, Split
-from fedsol.errors import InputError
+from fedsol.data.types import Augmentation, Dataset, Split
+
+DRAWS_PER_IMAGE = 5
+"""Row offset, column offset, flip, cutout row and cutout column."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +33,18 @@ class Batch:
 
 
 def batches(
-    split: Split,
-    indices: Tensor,
     dataset: Dataset,
+    indices: Tensor,
     batch_size: int,
     epochs: int,
     generator: torch.Generator,
     device: torch.device | str = "cpu",
 ) -> Iterator[Batch]:
-    """Training batches: the samples at `indices`, shuffled anew for each epoch, the last partial batch kept.
+    """Yield training batches of the samples at `indices`, shuffled anew for each epoch; the last may be smaller.
 
     The order and the augmentation come from `generator` alone (a CPU generator).
     """
-    _require_batch_size(batch_size)
+    split = dataset.train
     for _ in range(epochs):
         order = indices[torch.randperm(len(indices), generator=generator)]
         for chosen in torch.split(order, batch_size):
@@ -48,7 +54,7 @@ def batches(
 
 
 def in_groups(stream: Iterator[Batch], count: int) -> Iterator[Batch]:
-    """Batches for steps that take `count`: the first, with the others as its `further`; the last may have fewer."""
+    """Yield one batch per step of `count` batches, with the others as its `further`; the last step may have fewer."""
     if count == 1:
         yield from stream
         return
@@ -63,23 +69,114 @@ def evaluation_batches(
     device: torch.device | str = "cpu",
     indices: Tensor | None = None,
 ) -> Iterator[Batch]:
-    """Batches in the stored order (or that of `indices`), normalised only."""
-    _require_batch_size(batch_size)
+    """Yield batches in the stored order (or that of `indices`), normalized only."""
     count = len(split) if indices is None else len(indices)
     for start in range(0, count, batch_size):
         stop = min(start + batch_size, count)
         chosen = slice(start, stop) if indices is None else indices[start:stop]
-        inputs = normalise(_moved(split.inputs[chosen], device), dataset)
+        inputs = normalize(_moved(split.inputs[chosen], device), dataset)
         yield Batch(inputs, _moved(split.labels[chosen], device))
 
 
 def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device; to a GPU by way of pinned memory, so that the copy runs beside the computation."""
+    """Return the tensor on a device; to a GPU through pinned memory, so that the copy runs beside the computation."""
     if torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
-def _require_batch_size(batch_size: int) -> None:
-    if batch_size < 1:
-        raise InputError(f"batch_size: {batch_size} is not allowed; it must be at least 1")
+def normalize(inputs: Tensor, dataset: Dataset) -> Tensor:
+    """Return the inputs as a model sees them in tests: `(pixel / 255 - mean) / std`; floats are left as they are."""
+    if inputs.dtype != torch.uint8:
+        return inputs
+    return _with_channels(_normalized(inputs, dataset), dataset.channels)
+
+
+def augment(inputs: Tensor, dataset: Dataset, generator: torch.Generator) -> Tensor:
+    """Return the inputs as a model sees them in training: cropped, flipped, normalized, then cut out.
+
+    Every image takes the same number of draws from `generator`, whichever transforms `dataset.augmentation` uses. The
+    draws are made on the CPU, so they do not depend on the device of the inputs. Floats are left as they are, without
+    a draw.
+    """
+    if inputs.dtype != torch.uint8:
+        return inputs
+    choices = torch.rand(DRAWS_PER_IMAGE, len(inputs), generator=generator, dtype=torch.float64)
+    choices = choices.to(inputs.device)
+    settings = dataset.augmentation
+    images = inputs
+    if settings.pad or settings.flip:
+        images = _cropped_and_flipped(images, settings, choices[:3])
+    images = _normalized(images, dataset)
+    if settings.cutout:
+        images = _cut_out(images, settings.cutout, choices[3:])
+    return _with_channels(images, dataset.channels)
+
+
+def _below(choice: Tensor, limit: int) -> Tensor:
+    """Return uniform integers in [0, limit) from uniform floats in [0, 1)."""
+    # A float just below 1 times `limit` may be rounded up to `limit` itself.
+    return (choice * limit).long().clamp_(max=limit - 1)
+
+
+def _cropped_and_flipped(images: Tensor, settings: Augmentation, choices: Tensor) -> Tensor:
+    """Pad each image, crop it back to its size at a random place, and mirror it with probability one half.
+
+    Cropping and mirroring only decide where each pixel comes from, so both are one gather from the flat images.
+    """
+    count, channels, height, width = images.shape
+    pad = settings.pad
+    rows = torch.arange(height, device=images.device) + _below(choices[0], 2 * pad + 1)[:, None]
+    columns = torch.arange(width, device=images.device).expand(count, -1)
+    if settings.flip:
+        columns = torch.where(choices[2, :, None] < 0.5, width - 1 - columns, columns)
+    columns = columns + _below(choices[1], 2 * pad + 1)[:, None]
+    source, source_width = images, width
+    if pad and settings.pad_mode == "zero":
+        source, source_width = F.pad(images, (pad, pad, pad, pad)), width + 2 * pad
+    elif pad:
+        rows, columns = _reflected(rows - pad, height), _reflected(columns - pad, width)
+    origin = (rows[:, :, None] * source_width + columns[:, None, :]).view(count, 1, -1)
+    return source.flatten(2).gather(2, origin.expand(-1, channels, -1)).view(images.shape)
+
+
+def _reflected(positions: Tensor, size: int) -> Tensor:
+    """Mirror positions outside of [0, size) at the border pixels, which are not repeated."""
+    last = size - 1
+    return last - (last - positions.abs()).abs()
+
+
+def _normalized(images: Tensor, dataset: Dataset) -> Tensor:
+    scale, shift = _scale_and_shift(dataset.mean, dataset.std, images.device)
+    return images.float().mul_(scale).add_(shift)
+
+
+@lru_cache
+def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return `(x / 255 - mean) / std` as one multiplication and one addition, by channel."""
+    deviation = torch.tensor(std, dtype=torch.float64)
+    scale = (1 / (255 * deviation)).float()
+    shift = (-torch.tensor(mean, dtype=torch.float64) / deviation).float()
+    return scale[:, None, None].to(device), shift[:, None, None].to(device)
+
+
+def _cut_out(images: Tensor, side: int, choices: Tensor) -> Tensor:
+    """Set a square around a random center of each image to zero, clipped at the border."""
+    height, width = images.shape[2:]
+    in_rows = _near(_below(choices[0], height), height, side)
+    in_columns = _near(_below(choices[1], width), width, side)
+    visible = ~(in_rows[:, :, None] & in_columns[:, None, :])
+    # Twice as fast as masked_fill_; that a zero may come out as -0.0 changes no result.
+    return images.mul_(visible[:, None])
+
+
+def _near(centers: Tensor, size: int, side: int) -> Tensor:
+    """Return, for each center, which of `size` positions lie in [center - side // 2, center + side - side // 2)."""
+    distance = torch.arange(size, device=centers.device) - centers[:, None]
+    return (distance >= -(side // 2)) & (distance < side - side // 2)
+
+
+def _with_channels(images: Tensor, channels: int) -> Tensor:
+    if images.shape[1] == channels:
+        return images
+    return images.expand(-1, channels, -1, -1).contiguous()

@@ -7,42 +7,42 @@ import torch
 from torch import Tensor
 
 from fedsol.config.tables import DataSettings, PrivateSettings
-from fedsol.data.arrays import Array
-from fedsol.data.building import check_private, inputs_of
 from fedsol.data.folders import CACHE_FOLDER, decode, list_images
+from fedsol.data.own import Samples, check_images, samples_of
 from fedsol.data.readers import read_npz
-from fedsol.data.samples import Samples, pair
-from fedsol.data.types import Dataset, Split
+from fedsol.data.types import Array, Dataset, ImageOptions, Split
 from fedsol.errors import InputError
 
 
 def private_dataset(settings: DataSettings) -> Dataset:
-    """The data as the server sees it: no training samples, and its own test set if it has one."""
+    """Return the data as the server sees it: no training samples, and its own test set if it has one."""
+    _check_settings(settings)
     private = settings.private
-    if not private.shape:
-        raise InputError("data.private.shape: is missing: the shape of one input, such as [3, 32, 32]")
-    if private.inputs == "images" and len(private.shape) != 3:
-        raise InputError(
-            f"data.private.shape: {private.shape} is not allowed for images; it must be [channels, height, width]"
-        )
-    if not private.class_names and private.classes is None:
-        raise InputError("data.private.classes: is missing; set it, or data.private.class_names")
-    if private.class_names and private.classes not in (None, len(private.class_names)):
-        raise InputError(
-            f"data.private.classes: {private.classes} is not allowed with {len(private.class_names)} class_names"
-        )
-    if settings.part != 1:
-        raise InputError(f"data.part: {settings.part} is not allowed with private data: nodes use all of theirs")
-    if settings.partition.clients is None:
-        raise InputError("data.partition.clients: is missing: with private data it is the number of nodes")
     test = _empty(private) if private.test is None else _read(private.test, "test", settings)
     return _dataset(_empty(private), test, private)
 
 
 def load_private(source: str, settings: DataSettings) -> Dataset:
-    """The data as a node sees it: its own samples for training, and no test set."""
-    private_dataset(settings.model_copy(update={"private": settings.private.model_copy(update={"test": None})}))
+    """Return the data as a node sees it: its own samples for training, and no test set."""
+    _check_settings(settings)
     return _dataset(_read(source, "train", settings), _empty(settings.private), settings.private)
+
+
+def _check_settings(settings: DataSettings) -> None:
+    private = settings.private
+    if not private.shape:
+        raise InputError("data.private.shape: is missing; set the shape of one input, such as [3, 32, 32]")
+    if private.inputs == "images" and len(private.shape) != 3:
+        raise InputError(f"data.private.shape: must be [channels, height, width] for images (got {private.shape})")
+    if not private.class_names and private.classes is None:
+        raise InputError("data.private.classes: is missing; set it, or data.private.class_names")
+    if private.class_names and private.classes not in (None, len(private.class_names)):
+        count = len(private.class_names)
+        raise InputError(f"data.private.classes: must be {count}, as many as class_names (got {private.classes})")
+    if settings.part != 1:
+        raise InputError(f"data.part: must be 1 with private data, as nodes use all of theirs (got {settings.part})")
+    if settings.partition.clients is None:
+        raise InputError("data.partition.clients: is missing; with private data it is the number of nodes")
 
 
 def _dataset(train: Split, test: Split, private: PrivateSettings) -> Dataset:
@@ -56,7 +56,8 @@ def _dataset(train: Split, test: Split, private: PrivateSettings) -> Dataset:
         std=tuple(private.std) if images else (1.0,),
         channels=private.shape[0] if images else 1,
     )
-    return check_private(dataset)
+    check_images(dataset, "data.private")
+    return dataset
 
 
 def _empty(private: PrivateSettings) -> Split:
@@ -65,23 +66,21 @@ def _empty(private: PrivateSettings) -> Split:
 
 
 def _read(source: str, part: str, settings: DataSettings) -> Split:
-    """The samples of an `.npz` file (`x_train`, `y_train` or `x_test`, `y_test`) or of a folder of images by class."""
+    """Read an `.npz` file (`x_train`, `y_train` or `x_test`, `y_test`) or a folder of images by class."""
     path, private = Path(source).expanduser(), settings.private
     if path.is_dir():
-        samples = _read_folder(path, part, settings)
+        samples: Samples | None = _read_folder(path, part, settings)
     elif path.suffix == ".npz":
-        found = pair(read_npz(path), f"x_{part}", f"y_{part}", source)
-        if found is None:
-            raise InputError(f"{source}: has no arrays x_{part} and y_{part}")
-        samples = found
+        samples = samples_of(read_npz(path), f"x_{part}", f"y_{part}", source)
     else:
-        raise InputError(f"{source}: must be a folder of images that exists, or an .npz file")
-    inputs = inputs_of(samples, source)
-    expected = _empty(private).inputs
+        raise InputError(f"{source}: must be an existing folder of images or an .npz file")
+    if samples is None:
+        raise InputError(f"{source}: has no arrays x_{part} and y_{part}")
+    inputs, expected = samples.inputs, _empty(private).inputs
     if inputs.shape[1:] != expected.shape[1:] or inputs.dtype != expected.dtype:
         raise InputError(
-            f"{source}: its inputs are {inputs.dtype} {tuple(inputs.shape[1:])}; data.private says "
-            f"{expected.dtype} {tuple(expected.shape[1:])}"
+            f"{source}: inputs must be {expected.dtype} {tuple(expected.shape[1:])}, as in data.private "
+            f"(got {inputs.dtype} {tuple(inputs.shape[1:])})"
         )
     return Split(inputs, _numbered(samples.labels, private, source))
 
@@ -90,19 +89,19 @@ def _read_folder(path: Path, part: str, settings: DataSettings) -> Samples:
     folder = path / part if (path / part).is_dir() else path
     files = list_images(folder, "class")
     channels = settings.private.shape[0] if settings.private.shape[0] in (1, 3) else None
-    images = decode(files, folder, settings.image_size, channels, path / CACHE_FOLDER)
-    return Samples(images, np.array([file.class_name for file in files]), channels_first=True)
+    images = decode(files, folder, ImageOptions(settings.image_size, channels, path / CACHE_FOLDER))
+    return Samples(torch.from_numpy(images), np.array([file.class_name for file in files]))
 
 
 def _numbered(labels: Array, private: PrivateSettings, source: str) -> Tensor:
-    """Labels as numbers that mean the same on every node."""
+    """Return labels as numbers that mean the same on every node."""
     if labels.dtype.kind in "US":
         names = private.class_names
         unknown = sorted({*labels.astype(str).tolist()} - {*names})
         if unknown:
-            raise InputError(f"{source}: the class {unknown[0]!r} is not among data.private.class_names {names}")
+            raise InputError(f"{source}: the class {unknown[0]!r} is not in data.private.class_names {names}")
         return torch.tensor([names.index(name) for name in labels.astype(str).tolist()])
     classes = private.classes or len(private.class_names)
     if len(labels) and (labels.min() < 0 or labels.max() >= classes):
-        raise InputError(f"{source}: labels are {labels.min()} to {labels.max()}; they must be 0 to {classes - 1}")
+        raise InputError(f"{source}: labels must be 0 to {classes - 1} (got {labels.min()} to {labels.max()})")
     return torch.from_numpy(labels.astype(np.int64))

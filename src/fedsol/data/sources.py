@@ -1,4 +1,4 @@
-"""Where the publishers offer their files, and the checksums that those have."""
+"""Where publishers offer the files of their datasets, and their checksums."""
 
 from fedsol.data.types import Member, RemoteFile
 
@@ -13,7 +13,7 @@ def _medmnist_file(name: str, md5: str) -> RemoteFile:
     return RemoteFile(f"{name}.npz", (url,), f"md5:{md5}")
 
 
-CIFAR10_FILES = (
+CIFAR10 = (
     RemoteFile(
         name="cifar-10-binary.tar.gz",
         urls=("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
@@ -29,7 +29,7 @@ CIFAR10_FILES = (
         ),
     ),
 )
-CIFAR100_FILES = (
+CIFAR100 = (
     RemoteFile(
         name="cifar-100-binary.tar.gz",
         urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
@@ -38,7 +38,7 @@ CIFAR100_FILES = (
         members=(Member("train.bin", 153_700_000), Member("test.bin", 30_740_000)),
     ),
 )
-CINIC10_FILES = (
+CINIC10 = (
     RemoteFile(
         name="CINIC-10.tar.gz",
         urls=(
@@ -51,7 +51,7 @@ CINIC10_FILES = (
         unused=("valid",),
     ),
 )
-MNIST_FILES = _mnist_files(
+MNIST = _mnist_files(
     "https://ossci-datasets.s3.amazonaws.com/mnist",
     (
         "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -60,7 +60,7 @@ MNIST_FILES = _mnist_files(
         "ec29112dd5afa0611ce80d1b7f02629c",
     ),
 )
-FASHION_MNIST_FILES = _mnist_files(
+FASHION_MNIST = _mnist_files(
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     (
         "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -69,12 +69,12 @@ FASHION_MNIST_FILES = _mnist_files(
         "bb300cfdad3c16e7a12a480ee83cd310",
     ),
 )
-SVHN_FILES = tuple(
+SVHN = tuple(
     RemoteFile(name, (f"http://ufldl.stanford.edu/housenumbers/{name}",), f"md5:{md5}")
     for name, md5 in (
         ("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
         ("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
     )
 )
-PATHMNIST_FILES = (_medmnist_file("pathmnist", "a8b06965200029087d5bd730944a56c1"),)
-TISSUEMNIST_FILES = (_medmnist_file("tissuemnist", "ebe78ee8b05294063de985d821c1c34b"),)
+PATHMNIST = (_medmnist_file("pathmnist", "a8b06965200029087d5bd730944a56c1"),)
+TISSUEMNIST = (_medmnist_file("tissuemnist", "ebe78ee8b05294063de985d821c1c34b"),)

@@ -1,21 +1,24 @@
 """Datasets as values: splits of tensors, and what is known about a dataset before any of it is read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Array = NDArray[np.generic]
 
 
 @dataclass(frozen=True)
 class Split:
     """Inputs and labels of one split, in memory (or memory-mapped).
 
-    `inputs` is uint8 of shape (N, C, H, W) for images; float32 of shape (N, …) is used as it is.
-    `labels` is int64 of shape (N,). `clients` (int64, shape (N,)) is set when the data says whose each
-    sample is.
+    `inputs` is uint8 of shape (N, C, H, W) for images; float32 of shape (N, …) is used as it is. `labels` is int64 of
+    shape (N,). `clients` (int64, shape (N,)) is set if the data says which client each sample belongs to.
     """
 
     inputs: Tensor
@@ -28,7 +31,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The training transform: pad and crop, flip, then (after normalising) cutout."""
+    """The training transform: pad and crop, flip, then (after normalizing) cutout."""
 
     pad: int = 0
     pad_mode: Literal["zero", "reflect"] = "zero"
@@ -38,7 +41,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test split with everything a model and a batch need to know about them."""
+    """A training and a test split, and how a model sees them."""
 
     name: str
     train: Split
@@ -48,18 +51,18 @@ class Dataset:
     std: tuple[float, ...]
     augmentation: Augmentation = Augmentation()
     channels: int = 3
-    """Channels a model sees: grey images are repeated to three for the paper's models."""
+    """Channels a model sees: grayscale images are repeated to three for the paper's models."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input as a model sees it."""
+        """Return the shape of one input as a model sees it."""
         shape = tuple(self.train.inputs.shape[1:])
         return (self.channels, *shape[1:]) if self.train.inputs.dtype == torch.uint8 else shape
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file inside an extracted archive: its exact size, and its checksum where the publisher's is known."""
+    """A file in an extracted archive: its exact size, and its checksum if the publisher's is known."""
 
     path: str
     size: int
@@ -70,8 +73,8 @@ class Member:
 class RemoteFile:
     """A file as its publisher offers it.
 
-    `urls` are tried in order. `checksum` is `md5:…` or `sha256:…`. An archive also names the folder it
-    `extracts_to`, the files (`members`) and folders that must then be in it, and what in it is `unused`.
+    `urls` are tried in order. `checksum` is `md5:…` or `sha256:…`. An archive also names the folder it `extracts_to`,
+    the files (`members`) and folders that must then be in it, and the entries that are `unused`.
     """
 
     name: str
@@ -84,14 +87,19 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """The side that images are resized to (None: not at all), and where decoded images are cached."""
+class ImageOptions:
+    """How image files are decoded, and the folder that caches the result.
+
+    `image_size` resizes the shorter side and crops the center to a square; None leaves the images as they are, which
+    must then all have the same size. `channels` 1 or 3 converts; None gives 1 if all images are grayscale, else 3.
+    """
 
     image_size: int | None
+    channels: int | None
     cache: Path
 
 
-Reader = Callable[[Path, "DatasetSpec", ReadOptions], tuple[Split, Split]]
+Reader = Callable[[Path, "DatasetSpec", ImageOptions], Sequence[Split]]
 """Reads the files in a dataset's folder into its training and test splits."""
 
 
@@ -99,10 +107,9 @@ Reader = Callable[[Path, "DatasetSpec", ReadOptions], tuple[Split, Split]]
 class DatasetSpec:
     """One row of the table of datasets.
 
-    `shape` is that of a stored image, (channels, height, width), and `channels` what a model sees (grey
-    images are repeated). `clients`, `fraction` and `rounds` are the settings of the FedSOL paper's
-    experiments. `image_size`, where set, is the default side of the square that images of any size are made
-    into. `folders` are those a user has to provide, and `by_hand` says what to put there.
+    `shape` is that of a stored image, (channels, height, width); `channels` is what a model sees. `clients`, `fraction`
+    and `rounds` are the settings of the FedSOL paper's experiments. `image_size` is the default size of datasets whose
+    images are resized. `folders` are those that a user has to provide; `by_hand` says what to put there.
     """
 
     name: str
@@ -114,9 +121,9 @@ class DatasetSpec:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     reader: Reader
-    clients: int
-    fraction: float
-    rounds: int
+    clients: int = 100
+    fraction: float = 0.1
+    rounds: int = 300
     augmentation: Augmentation = Augmentation()
     channels: int = 3
     files: tuple[RemoteFile, ...] = ()

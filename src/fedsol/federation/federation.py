@@ -17,9 +17,8 @@ from fedsol.core.messages import Job, State, Update
 from fedsol.core.randomness import generator_for, key_for, numpy_generator_for
 from fedsol.core.weights import Weights, on_device, pick
 from fedsol.data.batches import evaluation_batches
-from fedsol.data.building import check_augmentation
 from fedsol.data.catalog import SPECS, load
-from fedsol.data.own import load_custom
+from fedsol.data.own import check_augmentation, load_own
 from fedsol.data.partition import make_partition
 from fedsol.data.private import load_private, private_dataset
 from fedsol.data.types import Dataset, Split
@@ -157,13 +156,7 @@ def load_dataset(settings: DataSettings) -> Dataset:
     elif settings.name in SPECS:
         dataset = _load_named(settings)
     else:
-        dataset = load_custom(
-            settings.name,
-            layout=settings.layout,
-            image_size=settings.image_size,
-            test_fraction=settings.test_fraction,
-            cache=settings.cache,
-        )
+        dataset = load_own(settings)
     dataset = presented(dataset, settings)
     return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
 

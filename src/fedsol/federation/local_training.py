@@ -106,9 +106,7 @@ def _run_batches(
     last_step = max(1, round(job.work * settings.epochs * -(-len(data.indices) // per_step)))
     steps = 0
     for epoch in range(1, settings.epochs + 1):
-        stream = batches(
-            data.dataset.train, data.indices, data.dataset, settings.batch_size, 1, generator, training.device
-        )
+        stream = batches(data.dataset, data.indices, settings.batch_size, 1, generator, training.device)
         for batch in in_groups(stream, algorithm.batches_per_step):
             if steps == last_step:
                 break

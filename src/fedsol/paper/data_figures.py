@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsol.data.catalog import SPECS
-from fedsol.data.partition import Partition
-from fedsol.data.readers import medmnist_images, read_npz
+from fedsol.data.manifest import Partition
+from fedsol.data.own import samples_of
+from fedsol.data.readers import read_npz
 from fedsol.data.summary import partition_summary
 from fedsol.federation.federation import load_dataset, partition_of
 from fedsol.paper.numbers import Key, figure_heading
@@ -111,8 +112,9 @@ def _missing(dataset: str, root: Path) -> list[str]:
 def _read(dataset: str, root: Path) -> tuple[Path, NDArray[np.uint8], NDArray[Any]]:
     path = medical_file(dataset, root)
     assert path is not None
-    arrays = read_npz(path)
-    return path, medmnist_images(arrays["test_images"], path), arrays["test_labels"].reshape(-1)
+    samples = samples_of(read_npz(path), "test_images", "test_labels", str(path))
+    assert samples is not None
+    return path, samples.inputs.numpy(), samples.labels
 
 
 def _count_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:

@@ -17,7 +17,7 @@ from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import differing_keys
 from fedsol.config.tables import PRIVATE
 from fedsol.core.files import disk_errors_named, make_directory, read_json_object, write_atomically
-from fedsol.data.manifest import label_counts, load_manifest, partition_hash, save_manifest
+from fedsol.data.manifest import Manifest, label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
@@ -69,15 +69,10 @@ class RunDirectory:
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
             partition = [indices.numpy() for indices in federation.partition]
             dataset = federation.dataset
-            save_manifest(
-                self.path / "partition.json",
-                partition,
-                dataset=experiment.data.name,
-                samples=len(dataset.train),
-                settings=experiment.data.partition.model_dump(),
-                seed=experiment.seed,
-                class_counts=label_counts(dataset.train.labels.numpy(), partition, dataset.classes),
-            )
+            settings = experiment.data.partition.model_dump()
+            manifest = Manifest(experiment.data.name, len(dataset.train), settings, experiment.seed, partition)
+            counts = label_counts(dataset.train.labels.numpy(), partition, dataset.classes)
+            save_manifest(self.path / "partition.json", manifest, counts)
             identity = {"id": uuid.uuid4().hex, "data_sha256": data_hash(dataset)}
             surroundings = {**environment(), **identity}
             write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
