@@ -9,7 +9,7 @@ from torch.func import functional_call
 from toys import OnlyHead, TwoLayers, moved_from, random_batch, split, task_for
 
 from fedsol import perturbation
-from fedsol.algorithms.gradients import perturbed, plain
+from fedsol.algorithms.gradients import Perturbation, perturbed, plain
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.core.weights import equal, norm, pick
 from fedsol.data.batches import Batch
@@ -92,7 +92,7 @@ def test_first_step_is_the_plain_gradient(proximal, strength, where):
     model = split(TwoLayers(bias=True), (2,))
     anchor = model.initial_weights()
     task, batch = task_for(model, anchor), random_batch((2,), 2)
-    found, loss = perturbed(task, anchor, batch, proximal, 2.0, strength, where)
+    found, loss = perturbed(task, anchor, batch, proximal, Perturbation(2.0, strength, where))
     expected, expected_loss = plain(task, anchor, batch)
     assert equal(found, expected)
     assert torch.equal(loss, expected_loss)
@@ -106,7 +106,7 @@ def test_rho_zero_is_bitwise_the_plain_gradient(proximal, strength, where):
     anchor = model.initial_weights()
     weights = moved_from(anchor)
     task, batch = task_for(model, anchor), random_batch((2,), 2)
-    found, _ = perturbed(task, weights, batch, proximal, 0.0, strength, where)
+    found, _ = perturbed(task, weights, batch, proximal, Perturbation(0.0, strength, where))
     assert equal(found, plain(task, weights, batch)[0])
 
 
@@ -116,7 +116,9 @@ def test_a_whole_step_by_hand_with_l2_and_fixed_strength():
     model = split(OnlyHead(1, 2), (1,))
     task = task_for(model, {"head.weight": torch.tensor([[0.5], [0.5]])})
     batch = Batch(torch.ones(1, 1), torch.tensor([0]))
-    found, loss = perturbed(task, {"head.weight": torch.tensor([[0.5], [-0.5]])}, batch, L2(), 2.0, "fixed", "all")
+    found, loss = perturbed(
+        task, {"head.weight": torch.tensor([[0.5], [-0.5]])}, batch, L2(), Perturbation(2.0, "fixed")
+    )
     p = 1 / (1 + math.exp(-3))
     torch.testing.assert_close(found["head.weight"], torch.tensor([[p - 1], [1 - p]]))
     assert float(loss) == pytest.approx(-math.log(p))
@@ -161,7 +163,7 @@ def test_the_head_path_is_the_two_pass_form_for_every_model(name):
     weights = {**anchor, **moved_from(pick(anchor, model.names), size=0.01)}
     batch = random_batch(shape.input_shape, 10, count=4)
     task = task_for(model, anchor)
-    found, _ = perturbed(task, pick(weights, model.names), batch, KL(3.0), 2.0, "adaptive", "head")
+    found, _ = perturbed(task, pick(weights, model.names), batch, KL(3.0), Perturbation(2.0, "adaptive", "head"))
     expected = two_pass(
         build_model(name, {}, shape, 0),
         model.names,
@@ -183,7 +185,7 @@ def test_the_other_paths_are_the_two_pass_form(where):
     model = build_split_model("small", {}, shape, 0)
     anchor = model.initial_weights()
     weights, batch = moved_from(anchor, size=0.01), random_batch((1, 8, 8), 10)
-    found, _ = perturbed(task_for(model, anchor), weights, batch, KL(3.0), 0.5, "fixed", where)
+    found, _ = perturbed(task_for(model, anchor), weights, batch, KL(3.0), Perturbation(0.5, "fixed", where))
     names = model.names if where == "all" else model.body_names
     module = build_model("small", {}, shape, 0)
     expected = two_pass(module, model.names, anchor, weights, batch, 0.5, "fixed", names)
@@ -214,6 +216,12 @@ def test_no_more_passes_than_needed(proximal, where, bodies, monkeypatch):
     model = split(TwoLayers(), (2,))
     anchor = model.initial_weights()
     passes = count_passes(model, monkeypatch)
-    perturbed(task_for(model, anchor), moved_from(anchor), random_batch((2,), 2), proximal, 2.0, "adaptive", where)
+    perturbed(
+        task_for(model, anchor),
+        moved_from(anchor),
+        random_batch((2,), 2),
+        proximal,
+        Perturbation(2.0, "adaptive", where),
+    )
     assert passes["features"] == bodies
     assert passes["outputs"] == (1 if isinstance(proximal, KL) else 0)  # the anchor's

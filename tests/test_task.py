@@ -4,7 +4,7 @@ import pytest
 import torch
 from toys import TwoLayers, WithBatchNorm, moved_from, random_batch, split, task_for
 
-from fedsol.algorithms.gradients import perturbed, plain
+from fedsol.algorithms.gradients import Perturbation, perturbed, plain
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.core.weights import clone, equal, pick
 
@@ -26,7 +26,7 @@ def test_running_statistics_are_those_of_one_unperturbed_pass(normed, proximal, 
     weights = pick(anchor, model.names) if at_anchor else weights
     reference, task = task_for(model, anchor), task_for(model, anchor)
     plain(reference, weights, batch)
-    perturbed(task, weights, batch, proximal, 5.0, "fixed", where)
+    perturbed(task, weights, batch, proximal, Perturbation(5.0, "fixed", where))
     assert not equal(reference.buffers, reference.anchor_buffers)
     assert equal(task.buffers, reference.buffers)
 
@@ -45,7 +45,7 @@ def test_a_gradient_touches_nothing_it_was_given(normed):
     model, anchor, weights, batch = normed
     task = task_for(model, anchor)
     before = clone(weights), clone(task.anchor), clone(task.anchor_buffers), batch.inputs.clone()
-    perturbed(task, weights, batch, KL(), 2.0, "adaptive", "all")
+    perturbed(task, weights, batch, KL(), Perturbation(2.0, "adaptive"))
     assert equal(weights, before[0])
     assert equal(task.anchor, before[1])
     assert equal(task.anchor_buffers, before[2])

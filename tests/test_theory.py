@@ -4,7 +4,7 @@ import pytest
 import torch
 from toys import OnlyHead, moved_from, random_batch, split, task_for
 
-from fedsol.algorithms.gradients import perturbed, plain
+from fedsol.algorithms.gradients import Perturbation, perturbed, plain
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.core.weights import add, dot, norm, scale
 from fedsol.data.batches import Batch
@@ -35,7 +35,7 @@ def descend(rule, steps=20_000, lr=0.02):
 
 def test_fedsol_keeps_the_direction_and_shortens_by_rho():
     rho = 0.5
-    found = descend(lambda task, w, batch: perturbed(task, w, batch, L2(), rho, "fixed", "all")[0], steps=6_000)
+    found = descend(lambda task, w, batch: perturbed(task, w, batch, L2(), Perturbation(rho, "fixed"))[0], steps=6_000)
     distance = LOCAL_MINIMUM.norm()
     torch.testing.assert_close(found, LOCAL_MINIMUM * (distance - rho) / distance, rtol=1e-4, atol=1e-4)
 
@@ -90,7 +90,7 @@ def test_proposition_1_the_change_of_the_proximal_loss(convex):
     assert float(curvature) >= 0  # positive semi-definite: FedSOL's update lowers the conflict
 
     def error(rho, lr):
-        update, _ = perturbed(task, weights, batch, KL(3.0), rho, "fixed", "all")
+        update, _ = perturbed(task, weights, batch, KL(3.0), Perturbation(rho, "fixed"))
         change = proximal_value(task, add(weights, update, -lr), batch) - proximal_value(task, weights, batch)
         return abs(float(change + lr * (dot(local, proximal) + rho * curvature))) / lr
 
@@ -103,7 +103,7 @@ def test_proposition_1_the_conflict_shrinks_as_rho_grows(convex):
     task, weights, batch = convex
     _, proximal, _ = directions(task, weights, batch)
     products = [
-        float(dot(perturbed(task, weights, batch, KL(3.0), rho, "fixed", "all")[0], proximal))
+        float(dot(perturbed(task, weights, batch, KL(3.0), Perturbation(rho, "fixed"))[0], proximal))
         for rho in (0.0, 0.1, 0.2, 0.4)
     ]
     assert products == sorted(products)
@@ -114,7 +114,7 @@ def test_proposition_2_the_change_of_the_local_loss_is_fedavgs_half_a_perturbati
     _, _, unit = directions(task, weights, batch)
 
     def error(rho, lr):
-        update, _ = perturbed(task, weights, batch, KL(3.0), rho, "fixed", "all")
+        update, _ = perturbed(task, weights, batch, KL(3.0), Perturbation(rho, "fixed"))
         fedsol = local_value(task, add(weights, update, -lr), batch) - local_value(task, weights, batch)
         half_way = add(weights, unit, rho / 2)
         gradient, _ = plain(task, half_way, batch)
@@ -134,7 +134,7 @@ def test_fedsol_with_the_local_loss_is_sam(convex):
             return point.task.local_loss(outputs, point)
 
     task, weights, batch = convex
-    found, _ = perturbed(task, weights, batch, Local(), 0.3, "fixed", "all")
+    found, _ = perturbed(task, weights, batch, Local(), Perturbation(0.3, "fixed"))
     local, _ = plain(task, weights, batch)
     expected, _ = plain(task, add(weights, local, 0.3 / float(norm(local))), batch)
     torch.testing.assert_close(found, expected)

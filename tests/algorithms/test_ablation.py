@@ -9,7 +9,7 @@ from algorithms.one_weight_per_logit import close, column, step
 from toys import TwoLayers, moved_from, random_batch, split, task_for
 
 from fedsol.algorithms import make_algorithm
-from fedsol.algorithms.gradients import Strategy
+from fedsol.algorithms.ablation import Strategy
 from fedsol.core.weights import equal
 
 

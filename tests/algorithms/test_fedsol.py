@@ -1,5 +1,6 @@
 """FedSOL by hand (the perturbation for each strength is in test_gradients)."""
 
+import math
 from math import exp, log, sqrt
 
 import pytest
@@ -10,7 +11,10 @@ from toys import OnlyHead, split, task_for
 from fedsol.algorithms import find_algorithm, make_algorithm
 from fedsol.algorithms.fedsol import FedSOL
 from fedsol.config.catalog import ALGORITHMS
+from fedsol.config.experiment import Experiment
 from fedsol.data.batches import Batch
+from fedsol.errors import InputError
+from fedsol.federation.federation import build_federation
 
 
 def sigmoid(x):
@@ -74,3 +78,13 @@ def test_the_same_loss_as_an_auxiliary_one():
     # g_l + beta g_p at w = (3 ln 3, 0): p = 27/28; g_p = (1/12, -1/12); beta = 6.
     found = step({"name": "fedsol", "usage": "auxiliary", "beta": 6.0}, column(0, 0), column(3 * log(3), 0))
     close(found, column(27 / 28 - 1 + 0.5, 1 / 28 - 0.5))
+
+
+def only_a_classifier(classes, input_shape):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(math.prod(input_shape), classes))
+
+
+def test_a_model_without_a_body_has_none_to_perturb():
+    tables = {"data": {"name": "digits"}, "algorithm": {"name": "fedsol", "perturb": "body"}}
+    with pytest.raises(InputError, match=r"algorithm\.perturb: 'body' is not allowed: the model has no weights but"):
+        build_federation(Experiment(**tables, model={"name": f"{__file__}:only_a_classifier"}))

@@ -13,6 +13,7 @@ from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights, mean
 
 if TYPE_CHECKING:
+    from fedsol.algorithms.gradients import Perturbation
     from fedsol.algorithms.task import Task
     from fedsol.data.batches import Batch
 
@@ -29,6 +30,11 @@ class Algorithm:
     """What local training changes: every weight, or all but the classifier."""
     batches_per_step: ClassVar[int] = 1
     """How many batches a step takes: those after the first are the batch's `further`, fewer at an epoch's end."""
+
+    @property
+    def perturbation(self) -> Perturbation | None:
+        """How the method perturbs weights along a proximal gradient; here not at all."""
+        return None
 
     @classmethod
     def averages_plainly(cls) -> bool:
@@ -54,9 +60,6 @@ class Algorithm:
     def settings_without_effect(self) -> frozenset[str]:
         """Names of settings that change no result, given the others: two runs that differ in them alone are alike."""
         return frozenset()
-
-    def check_frozen_head(self) -> None:
-        """Raises `ValueError` if the method makes no sense while the classifier is not trained."""
 
     def begin(self, task: Task, broadcast: State, state: State) -> State:
         """What `gradient` and `finish` see as `state`; made once at the start of a client's job."""

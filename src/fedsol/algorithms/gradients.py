@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -18,9 +19,22 @@ if TYPE_CHECKING:
 Strength = Literal["fixed", "adaptive", "adaptive-column"]
 DEFAULT_STRENGTH: Strength = "adaptive-column"
 """Of every method that perturbs: the released code's reading of equation 7, ahead on CIFAR-10 (docs/results.md)."""
-Strategy = Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"]
 
 SMALLEST_NORM = 1e-12
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """How weights are perturbed along a proximal gradient: how far, with which Lambda, and in which part."""
+
+    rho: float
+    strength: Strength = DEFAULT_STRENGTH
+    where: Where = "all"
+
+    @property
+    def is_zero_if_head_is_frozen(self) -> bool:
+        """Whether nothing is perturbed while the head does not move: an adaptive perturbation of the head alone."""
+        return self.where == "head" and self.strength != "fixed"
 
 
 def plain(task: Task, weights: Weights, batch: Batch) -> tuple[Weights, Tensor]:
@@ -30,7 +44,7 @@ def plain(task: Task, weights: Weights, batch: Batch) -> tuple[Weights, Tensor]:
 
 def auxiliary(task: Task, weights: Weights, batch: Batch, proximal: Proximal, beta: float) -> tuple[Weights, Tensor]:
     """`g_l + beta g_p` (FedSOL, equation 2); a loss of the outputs shares the local loss's backward pass."""
-    return _sum_at(task.at(weights, batch), proximal, beta)
+    return sum_at(task.at(weights, batch), proximal, beta)
 
 
 def projected(task: Task, weights: Weights, batch: Batch, proximal: Proximal) -> tuple[Weights, Tensor]:
@@ -45,7 +59,7 @@ def projected(task: Task, weights: Weights, batch: Batch, proximal: Proximal) ->
 
 
 def perturbed(
-    task: Task, weights: Weights, batch: Batch, proximal: Proximal, rho: float, strength: Strength, where: Where
+    task: Task, weights: Weights, batch: Batch, proximal: Proximal, how: Perturbation
 ) -> tuple[Weights, Tensor]:
     """`g_u`, the gradient of the local loss at proximally perturbed weights (FedSOL, equations 5 to 8).
 
@@ -54,8 +68,8 @@ def perturbed(
     here = task.at(weights, batch)
     if proximal.zero_at_anchor and equal(weights, task.anchor):
         return here.gradient()
-    direction = proximal.gradient(here, where)
-    return here.moved(perturbation(direction, weights, task.anchor, rho, strength)).gradient()
+    direction = proximal.gradient(here, how.where)
+    return here.moved(perturbation(direction, weights, task.anchor, how.rho, how.strength)).gradient()
 
 
 def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: float, strength: Strength) -> Weights:
@@ -71,16 +85,6 @@ def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: flo
         name: factor * adaptive_lambda(weights[name] - anchor[name], strength) * tensor
         for name, tensor in direction.items()
     }
-
-
-def check_frozen_head(strength: Strength, where: Where) -> None:
-    """Raises `ValueError` if a perturbation is 0 as long as the head is not trained: that of the head, if adaptive."""
-    if where == "head" and strength != "fixed":
-        raise ValueError(
-            f"client.trains: 'body' is not allowed with algorithm.perturb = 'head' and strength = {strength!r}: the "
-            "classifier never moves, so nothing would be perturbed; set algorithm.perturb to 'body' or 'all', or "
-            "algorithm.strength to 'fixed'"
-        )
 
 
 def adaptive_lambda(moved: Tensor, strength: Strength) -> Tensor:
@@ -104,49 +108,7 @@ def sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float, adap
     return here.moved(step).gradient()
 
 
-def ablation(
-    task: Task,
-    weights: Weights,
-    batch: Batch,
-    proximal: Proximal,
-    strategy: Strategy,
-    beta: float,
-    rho: float,
-    strength: Strength,
-    where: Where,
-) -> tuple[Weights, Tensor]:
-    """The objectives A0 to A6 of FedSOL's appendix, by the formulas of its table.
-
-    A0 `L(w)`; A1 `L(w + e_p)`; A2 `L(w) + b P(w + e_p)`; A3 `L(w + e_p) + b P(w + e_p)`; A4 `L(w + e_c) + b P(w + e_c)`
-    with `e_c` along `g_l + g_p`; A5 `L(w) + P(w)`; A6 `L(w + e_p) + b P(w)`.
-    """
-    if strategy == "A0":
-        return plain(task, weights, batch)
-    if strategy == "A1":
-        return perturbed(task, weights, batch, proximal, rho, strength, where)
-    if strategy == "A5":
-        return auxiliary(task, weights, batch, proximal, 1.0)
-    here = task.at(weights, batch)
-    if strategy == "A4":
-        direction = add(here.gradient(where=where, keep=True)[0], _direction(here, proximal, where))
-    else:
-        direction = _direction(here, proximal, where)
-    there = here.moved(perturbation(direction, weights, task.anchor, rho, strength))
-    if strategy in ("A3", "A4"):
-        return _sum_at(there, proximal, beta)
-    local_at, proximal_at = (here, there) if strategy == "A2" else (there, here)
-    local, loss = local_at.gradient(keep=True)
-    return add(local, proximal.gradient(proximal_at, "all"), beta), loss
-
-
-def _direction(here: Point, proximal: Proximal, where: Where) -> Weights:
-    """`g_p` at a point whose pass is used again; exactly 0 where the loss's gradient is noise around 0."""
-    if proximal.zero_at_anchor and equal(here.weights, here.task.anchor):
-        return {name: torch.zeros_like(here.weights[name]) for name in here.task.names(where)}
-    return proximal.gradient(here, where, keep=True)
-
-
-def _sum_at(point: Point, proximal: Proximal, beta: float) -> tuple[Weights, Tensor]:
+def sum_at(point: Point, proximal: Proximal, beta: float) -> tuple[Weights, Tensor]:
     """Gradient of `L + beta P` at a point, and L there."""
     if not isinstance(proximal, OutputLoss):
         local, loss = point.gradient()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
-from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Strength
+from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Perturbation, Strength
 from fedsol.algorithms.proximal import Proximal
 from fedsol.algorithms.task import Where
 from fedsol.config.fields import NonNegative, setting
@@ -49,19 +49,19 @@ class ProximalAlgorithm(Algorithm):
         """Factor of the loss when it is auxiliary (the paper's beta)."""
         return 1.0
 
-    def settings_without_effect(self) -> frozenset[str]:
-        return frozenset() if self.usage == "perturbed" else PERTURBATION
+    @property
+    def perturbation(self) -> Perturbation | None:
+        return Perturbation(self.rho, self.strength, self.perturb) if self.usage == "perturbed" else None
 
-    def check_frozen_head(self) -> None:
-        if self.usage == "perturbed":
-            gradients.check_frozen_head(self.strength, self.perturb)
+    def settings_without_effect(self) -> frozenset[str]:
+        return frozenset() if self.perturbation else PERTURBATION
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
-        proximal = self.proximal_loss(task, state)
+        proximal, how = self.proximal_loss(task, state), self.perturbation
         if proximal is None:
             return gradients.plain(task, weights, batch)
-        if self.usage == "auxiliary":
-            return gradients.auxiliary(task, weights, batch, proximal, self.coefficient)
+        if how is not None:
+            return gradients.perturbed(task, weights, batch, proximal, how)
         if self.usage == "projected":
             return gradients.projected(task, weights, batch, proximal)
-        return gradients.perturbed(task, weights, batch, proximal, self.rho, self.strength, self.perturb)
+        return gradients.auxiliary(task, weights, batch, proximal, self.coefficient)

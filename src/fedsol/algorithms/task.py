@@ -14,7 +14,6 @@ from torch import Tensor
 from fedsol.core.randomness import random_state, set_random_state
 from fedsol.core.weights import Weights, clone
 from fedsol.data.batches import Batch
-from fedsol.errors import InputError
 from fedsol.models.split import SplitModel
 
 Where = Literal["all", "body", "head"]
@@ -56,7 +55,7 @@ class Task:
         """Names of the parameters of a part of the model."""
         names = {"all": self.model.names, "body": self.model.body_names, "head": self.model.head_names}[where]
         if not names:
-            raise InputError(f"algorithm.perturb: {where!r} is not allowed: this model has no parameters there")
+            raise ValueError(f"this model has no parameters in its {where}")
         return names
 
     def at(self, weights: Weights, batch: Batch) -> Point:

@@ -132,13 +132,12 @@ class LocalStep:
     def two_pass_gradient(self) -> tuple[Weights, Tensor]:
         """The same gradient with nothing shared between the point and the perturbed point."""
         algorithm = self.algorithm
-        if not isinstance(algorithm, ProximalAlgorithm) or algorithm.usage != "perturbed":
+        how = algorithm.perturbation
+        proximal = algorithm.proximal_loss(self.task, self.state) if isinstance(algorithm, ProximalAlgorithm) else None
+        if how is None or proximal is None:
             return self.gradient()
-        proximal = algorithm.proximal_loss(self.task, self.state)
-        if proximal is None:
-            return self.gradient()
-        direction = proximal.gradient(self.task.at(self.local, self.batch), algorithm.perturb)
-        step = perturbation(direction, self.local, self.task.anchor, algorithm.rho, algorithm.strength)
+        direction = proximal.gradient(self.task.at(self.local, self.batch), how.where)
+        step = perturbation(direction, self.local, self.task.anchor, how.rho, how.strength)
         return self.task.at(add(self.local, step), self.batch).gradient()
 
     def proximal_flops(self) -> int:

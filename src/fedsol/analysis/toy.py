@@ -66,7 +66,7 @@ def toy(settings: ToySettings = ToySettings()) -> Toy:  # noqa: B008 (frozen)
             fedprox_fixed_point(settings),
         ),
         "fedsol": (
-            lambda w: gradients.perturbed(task, w, batch, L2(), settings.rho, "fixed", "all")[0],
+            lambda w: gradients.perturbed(task, w, batch, L2(), gradients.Perturbation(settings.rho, "fixed"))[0],
             fedsol_fixed_point(settings),
         ),
     }

@@ -67,7 +67,7 @@ class Experiment(Table):
 
         check_optimizer(self.client)
         if self.client.trains == "body":
-            make_algorithm(self.algorithm).check_frozen_head()
+            self._check_frozen_head()
         self._check_privacy()
         robust = self.server.aggregation != "mean"
         if robust and not find_algorithm(self.algorithm["name"]).averages_plainly():
@@ -86,6 +86,16 @@ class Experiment(Table):
                     f"{self.algorithm['name']}: its formulas hold for plain 'sgd' with momentum only"
                 )
         return self
+
+    def _check_frozen_head(self) -> None:
+        """Raise `ValueError` if a perturbation would be 0 because the classifier never moves."""
+        perturbation = make_algorithm(self.algorithm).perturbation
+        if perturbation is not None and perturbation.is_zero_if_head_is_frozen:
+            raise ValueError(
+                f"client.trains: 'body' is not allowed with algorithm.perturb = 'head' and strength = "
+                f"{perturbation.strength!r}: the classifier never moves, so nothing would be perturbed; set "
+                "algorithm.perturb to 'body' or 'all', or algorithm.strength to 'fixed'"
+            )
 
     def _check_privacy(self) -> None:
         """The noise of `[privacy]` is measured to a plain average in which every update counts alike."""

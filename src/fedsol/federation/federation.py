@@ -146,6 +146,8 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
     )
     algorithm = make_algorithm(experiment.algorithm)
     frozen_names(algorithm, experiment.client, model)  # a model that does not allow it is refused before any work
+    if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
+        raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     return Federation(experiment, dataset, partition, model, algorithm, device)
 
 
