@@ -250,16 +250,16 @@ def test_a_phone_needs_no_sideways_scrolling(page, mixed):
 
 
 def test_light_and_dark_follow_the_system_and_the_button(page, mixed):
-    colour = "getComputedStyle(document.body).backgroundColor"
+    color = "getComputedStyle(document.body).backgroundColor"
     page.open(mixed)
-    light = page.run(colour)
+    light = page.run(color)
     page.open(mixed, dark=True)
-    dark = page.run(colour)
+    dark = page.run(color)
     assert light != dark
     page.click("#theme")
-    assert page.run(colour) == light
+    assert page.run(color) == light
     page.click("#theme")
-    assert page.run(colour) == dark
+    assert page.run(color) == dark
     assert page.run("document.querySelector('#theme').innerText") == "Theme: dark"
     page.click("#theme")
 

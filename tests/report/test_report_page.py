@@ -252,7 +252,7 @@ def test_the_command(tmp_path, monkeypatch):
     [
         (["nowhere"], "nowhere: no such directory"),
         (["empty"], "empty: holds no run"),
-        (["runs", "-o", "empty"], "empty: is a directory"),
+        (["runs", "-o", "empty"], "empty: must be a file"),
         (["runs", "-o", "file/page.html"], "file/page.html: cannot be written"),
     ],
 )

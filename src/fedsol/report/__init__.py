@@ -1,1 +1,1 @@
-"""Figures and pages that show partitions and runs."""
+"""The HTML report of one or more runs."""

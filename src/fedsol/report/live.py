@@ -1,4 +1,4 @@
-"""The report of a run under way, served on this machine alone and brought up to date after every round."""
+"""The live report: the page of a run in progress, served to this machine only and updated after every round."""
 
 import json
 import logging
@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 PATIENCE = 20.0
-"""Seconds that a page's question may wait for an answer before it is asked again."""
+"""Seconds that a page's request waits for new data."""
 GRACE = 2.0
-"""Seconds that the end of a run waits for an open page to fetch it."""
+"""Seconds that the end of a run waits until an open page has fetched it."""
 
 
 class LiveView(Callback):
-    """Serves the report of the run in `directory` while it is trained.
+    """Serve the report of the run in `directory` while it is trained.
 
     Use it as a context and as the last callback: `with LiveView(out) as live: train(…, [live], out)`. The address is
-    `live.address`; port 0 takes any free one. It ends with the context.
+    `live.address`; port 0 means any free port.
     """
 
     def __init__(self, directory: str | Path, port: int = 0) -> None:
@@ -45,14 +45,14 @@ class LiveView(Callback):
             self._server = _Server(self, port)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "must be between 0 and 65535"
-            raise InputError(f"--port: {port} cannot be used on {HOST}: {reason}; choose another or none") from error
+            raise InputError(f"--port: {port} cannot be used on {HOST}: {reason}") from error
         self.address = f"http://{HOST}:{self._server.server_address[1]}/"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Lets an open page fetch the end, then closes the port."""
+        """Let an open page fetch the end, then close the port."""
         self._publish({**self._data, "done": True})
         with self._news:
             if self._asked and self._thread:
@@ -63,7 +63,7 @@ class LiveView(Callback):
         self._server.server_close()
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
-        # Only now: worker processes are forked before, when this process has no other thread.
+        # Not earlier: worker processes are forked first, while this process has a single thread.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
         self._read()
@@ -75,14 +75,14 @@ class LiveView(Callback):
         self._read()
 
     def newer_than(self, version: int) -> dict[str, Any]:
-        """The data of the page as soon as it is newer than this version, or as it is after a while."""
+        """Return the data of the page as soon as it is newer than this version, or as it is after a while."""
         with self._news:
             self._asked = True
             self._news.wait_for(lambda: self._data["version"] > version, PATIENCE)
             return self._data
 
     def delivered(self, version: int) -> None:
-        """A page has the data of this version."""
+        """Note that a page has the data of this version."""
         with self._news:
             self._delivered = max(self._delivered, version)
             self._news.notify_all()
@@ -90,8 +90,8 @@ class LiveView(Callback):
     def _read(self) -> None:
         try:
             data = report_data([Run.load(self._directory)], live=True, done=False)
-        except (FedsolError, OSError) as error:  # looking at a run must never stop it
-            log.warning("the live report could not be brought up to date: %s", error)
+        except (FedsolError, OSError) as error:  # a report must never stop a run
+            log.warning("the live report was not updated: %s", error)
             return
         self._publish(data)
 
@@ -102,7 +102,7 @@ class LiveView(Callback):
 
 
 class _Server(ThreadingHTTPServer):
-    """Listens on the loopback interface only."""
+    """A server on the loopback interface only."""
 
     daemon_threads = True
 
@@ -111,16 +111,16 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
 
     def server_bind(self) -> None:
-        """As the base class does, but without asking any name server what this machine is called."""
+        """Bind as the base class does, but without a name lookup."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A page that was closed while it was answered is nothing to report."""
+        """Ignore a page that was closed before its answer arrived."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET of the page and of its data, to pages of this address, and nothing else."""
+    """Answer GET of the page and of its data, from pages of this address, and nothing else."""
 
     server: _Server
     timeout = PATIENCE
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         port = self.server.server_address[1]
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
-            # Another site's name may be made to point here; its pages must not read this one.
+            # Against DNS rebinding: another site's name may point here, and its pages must not read this one.
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         parts = urlsplit(self.path)
@@ -154,4 +154,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name of the base class)
-        """Nothing in the terminal but the run's own progress."""
+        """Print nothing: the terminal shows the progress of the run."""

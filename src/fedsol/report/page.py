@@ -27,14 +27,14 @@ SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.
 def write_report(places: Sequence[Path], out: Path) -> list[Run]:
     """Write the page about all runs in and below `places`, and return the runs."""
     if out.is_dir():
-        raise InputError(f"{out}: is a directory; allowed: the name of a file, such as report.html")
+        raise InputError(f"{out}: must be a file such as report.html (got a directory)")
     runs = find_runs(places)
     write_output(out, render(report_data(runs)))
     return runs
 
 
 def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> dict[str, Any]:
-    """Return everything that the page shows, as plain values; `live` pages ask for more until it is `done`."""
+    """Return all that the page shows, as plain values; a `live` page asks for updates until the run is `done`."""
     groups = group_runs(runs)
     labels = label_groups(groups)
     found = [partition_of(run) for run in runs]
@@ -57,7 +57,7 @@ def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> d
 
 
 def render(data: dict[str, Any]) -> str:
-    """Return the page. Its policy lets only its own script run, whatever the data says; the data is never markup."""
+    """Return the page. Its policy allows its own script and style only; data is never markup."""
     web = resources.files("fedsol.report") / "web"
     style = (web / "style.css").read_text(encoding="utf-8")
     script = "\n".join((web / name).read_text(encoding="utf-8") for name in SCRIPTS)
@@ -66,26 +66,20 @@ def render(data: dict[str, Any]) -> str:
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
         f"img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
-    parts = {
-        "policy": html.escape(policy),
-        "title": html.escape(title_of(data)),
-        "style": style,
-        "script": script,
-        "data": embedded_json(data),
-    }
+    parts = {"policy": html.escape(policy), "title": html.escape(title_of(data)), "style": style, "script": script}
+    parts["data"] = embedded_json(data)
     page = (web / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], page)
 
 
 def title_of(data: dict[str, Any]) -> str:
     """Return the title in the browser's tab."""
-    runs = data["runs"]
-    names = sorted({str(run["dataset"]) for run in runs})
-    return f"{', '.join(names) or 'a run begins'}: fedsol report"
+    names = sorted({str(run["dataset"]) for run in data["runs"]})
+    return f"{', '.join(names) or 'starting'}: fedsol report"
 
 
 def embedded_json(data: dict[str, Any]) -> str:
-    """Return JSON for a script element, without characters that could end the element or open another."""
+    """Return JSON without characters that could end a script element or open another."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -6,7 +6,7 @@ const app = {
   listeners: new Set(),
 };
 
-const COLOURS = 10;
+const COLORS = 10;
 const DASHES = ["", "7 4", "9 3 2 3", "2 3", "9 2 2 2 2 2", "5 2", "1 2"];
 
 function make(tag, attributes = {}, ...children) {
@@ -112,7 +112,7 @@ function spread(values, format, unit = "") {
 
 // A line as it looks in charts and legends.
 function sample(index) {
-  const line = draw("line", { x1: 1, y1: 5, x2: 25, y2: 5, class: `series s${index % COLOURS}` });
+  const line = draw("line", { x1: 1, y1: 5, x2: 25, y2: 5, class: `series s${index % COLORS}` });
   line.setAttribute("stroke-dasharray", DASHES[index % DASHES.length]);
   return draw("svg", { width: 26, height: 10, "aria-hidden": "true" }, line);
 }

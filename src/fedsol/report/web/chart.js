@@ -89,7 +89,7 @@ function lineChart(describe) {
     frame.cursor.setAttribute("visibility", "visible");
     frame.dots.replaceChildren(
       ...found.map(({ series, value }) =>
-        draw("circle", { cx: place, cy: frame.toY(value), r: 3.5, class: `f${series.index % COLOURS}` }),
+        draw("circle", { cx: place, cy: frame.toY(value), r: 3.5, class: `f${series.index % COLORS}` }),
       ),
     );
     const lines = found.slice(0, MOST_IN_TIP).map(({ series, at, value }) => {
@@ -168,21 +168,21 @@ function drawAxes(root, frame, spec) {
 
 function drawBand(root, frame, series) {
   if (!series.low) return;
-  root.append(draw("path", { class: `band f${series.index % COLOURS}`, d: bandPath(frame, series) }));
+  root.append(draw("path", { class: `band f${series.index % COLORS}`, d: bandPath(frame, series) }));
 }
 
 function drawSeries(root, frame, series) {
-  const colour = series.index % COLOURS;
+  const color = series.index % COLORS;
   for (const thin of series.thin ?? []) {
-    root.append(draw("path", { class: `series ${thin.kind} s${colour}`, d: linePath(frame, thin.x, thin.y) }));
+    root.append(draw("path", { class: `series ${thin.kind} s${color}`, d: linePath(frame, thin.x, thin.y) }));
   }
-  const path = { class: `series s${colour}`, "stroke-dasharray": DASHES[series.index % DASHES.length] };
+  const path = { class: `series s${color}`, "stroke-dasharray": DASHES[series.index % DASHES.length] };
   const d = linePath(frame, series.x, series.y);
   root.append(draw("path", { ...path, d, "data-method": series.label }));
   const values = series.y.filter(known);
   if (values.length === 1) {
     const at = series.y.findIndex(known);
-    root.append(draw("circle", { cx: frame.toX(series.x[at]), cy: frame.toY(series.y[at]), r: 3, class: `f${colour}` }));
+    root.append(draw("circle", { cx: frame.toX(series.x[at]), cy: frame.toY(series.y[at]), r: 3, class: `f${color}` }));
   }
 }
 

@@ -6,20 +6,20 @@ const SCALE = [
   [195, 181, 105], [225, 205, 85], [255, 234, 70],
 ];
 
-function scaleColour(share) {
+function scaleColor(share) {
   const place = Math.min(1, Math.max(0, share)) * (SCALE.length - 1);
   const from = Math.min(Math.floor(place), SCALE.length - 2);
   return SCALE[from].map((value, channel) => Math.round(value + (place - from) * (SCALE[from + 1][channel] - value)));
 }
 
-function picture(columns, rows, colourOf) {
+function picture(columns, rows, colorOf) {
   const canvas = make("canvas", { width: columns, height: rows });
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(columns, rows);
   for (let row = 0; row < rows; row += 1) {
     for (let column = 0; column < columns; column += 1) {
-      const colour = colourOf(column, row);
-      if (colour) pixels.data.set([...colour, 255], 4 * (row * columns + column));
+      const color = colorOf(column, row);
+      if (color) pixels.data.set([...color, 255], 4 * (row * columns + column));
     }
   }
   context.putImageData(pixels, 0, 0);
@@ -27,7 +27,7 @@ function picture(columns, rows, colourOf) {
 }
 
 function scaleBar(low, high) {
-  const bar = picture(100, 1, (column) => scaleColour(column / 99));
+  const bar = picture(100, 1, (column) => scaleColor(column / 99));
   bar.setAttribute("aria-hidden", "true");
   return make("div", { class: "scale" }, low, bar, high);
 }
@@ -73,7 +73,7 @@ function heatMap(describe) {
     const { columns, rows } = spec;
     const href = picture(columns, rows, (column, row) => {
       const share = spec.share(column, row);
-      return share === null ? null : scaleColour(share);
+      return share === null ? null : scaleColor(share);
     }).toDataURL();
     root.append(
       draw("image", {
