@@ -64,7 +64,7 @@ def test_a_second_process_is_refused_with_the_owners_id(tiny, tmp_path):
         owner.stdout.readline()  # the first round is finished
         second = subprocess.run([*command, "--resume"], capture_output=True, text=True)
         assert second.returncode == 2
-        assert f"process {owner.pid} is running this run already" in second.stderr
+        assert f"in use by process {owner.pid}" in second.stderr
     finally:
         owner.kill()
         owner.communicate()

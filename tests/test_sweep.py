@@ -116,7 +116,7 @@ def test_a_sweep_is_resumed_cell_by_cell(tiny, tmp_path):
     assert (tmp_path / "client.lr=0.01" / "seed-0" / "environment.json").read_bytes() == kept
     assert len(wider.points) == 3
     assert_same_run(wider.points[0].result.runs[0], whole.points[0].result.runs[0])
-    with pytest.raises(InputError, match=r"began with other values of client\.epochs"):
+    with pytest.raises(InputError, match=r"started with other values of client\.epochs"):
         sweep(axes, tiny.override({"client.epochs": 2}), [0], tmp_path, resume=True, jobs=2)
 
 

@@ -111,7 +111,7 @@ def test_what_the_server_refuses_is_told_and_is_no_success(federation):
     (run / "metrics.jsonl").write_text("something\n")
     done = federation.call(BIN / "fedsol", "flower", "run", "twice", "link", check=False)
     assert done.returncode == 1
-    assert "holds parts of a run" in done.stdout
+    assert "has parts of a run" in done.stdout
     assert "Traceback" not in done.stderr
 
 

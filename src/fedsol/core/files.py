@@ -88,7 +88,7 @@ def check_file(path: Path, checksum: str) -> None:
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
     if found != checksum:
-        raise RunError(f"{path}: its content is not what was saved (checksum differs)")
+        raise RunError(f"{path}: damaged (its checksum differs)")
 
 
 def read_tensors(path: Path, checksum: str) -> State:
@@ -96,7 +96,7 @@ def read_tensors(path: Path, checksum: str) -> State:
     try:
         content = path.read_bytes()
         if sha256(content) != checksum:
-            raise RunError(f"{path}: its content is not what was saved (checksum differs)")
+            raise RunError(f"{path}: damaged (its checksum differs)")
         return tensors_from_bytes(content)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot be read: {error}") from error

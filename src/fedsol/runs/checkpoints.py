@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, written so that a kill at any instant leaves the one before."""
+"""Checkpoints: all that is needed to resume a run. A kill at any instant leaves the previous one intact."""
 
 import contextlib
 import json
@@ -25,8 +25,8 @@ from fedsol.runs.client_states import ClientStates, Key, SavedState
 
 log = logging.getLogger(__name__)
 
-KEPT = 2
-"""How many checkpoints are kept: one may turn out to be damaged."""
+CHECKPOINTS = 2
+"""How many checkpoints stay on disk: one may turn out to be damaged."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Checkpoint:
     """Updates that arrive in the next round."""
     clients: dict[int, SavedState]
     rows_sha256: str
-    """Of the rows of metrics up to this round."""
+    """Hash of the rows of metrics up to this round."""
 
 
 class Checkpoints:
-    """A folder of `round-NNNNNN` folders, beside `clients`, whose files they refer to."""
+    """A folder of `round-NNNNNN` folders, and `clients` with the files that they refer to."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,35 +52,29 @@ class Checkpoints:
     def save(
         self, round_number: int, server: ServerState, late: Sequence[Update], states: ClientStates, rows_sha256: str
     ) -> None:
-        """Writes a checkpoint beside the older ones, makes it visible by one rename, then drops the oldest."""
+        """Write a checkpoint, make it visible by one rename, then remove the oldest."""
         target = self.folder / f"round-{round_number:06d}"
         temporary = self.folder / f".round-{round_number:06d}.tmp"
         with disk_errors_named(self.folder):
             clients = states.save()
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            content = tensors_to_bytes(
-                {
-                    **prefixed("weights", server.weights),
-                    **prefixed("state", server.state),
-                    **prefixed("optimizer", server.optimizer),
-                }
-            )
+            model = {**prefixed("weights", server.weights), **prefixed("state", server.state)}
+            content = tensors_to_bytes({**model, **prefixed("optimizer", server.optimizer)})
             write_atomically(temporary / "server.safetensors", content)
-            packed = [pack_update(update) for update in late]
-            late_contents = [tensors_to_bytes(tensors) for _, tensors in packed]
-            for number, late_content in enumerate(late_contents):
+            late_entries = []
+            for number, update in enumerate(late):
+                values, tensors = pack_update(update)
+                late_content = tensors_to_bytes(tensors)
                 write_atomically(temporary / f"late-{number}.safetensors", late_content)
+                late_entries.append({"values": values, "sha256": sha256(late_content)})
             description = {
                 "round": round_number,
                 "clients": server.clients,
                 "parameters": server.parameters,
                 "server_sha256": sha256(content),
                 "rows_sha256": rows_sha256,
-                "late": [
-                    {"values": values, "sha256": sha256(late_content)}
-                    for (values, _), late_content in zip(packed, late_contents, strict=True)
-                ],
+                "late": late_entries,
                 "client_states": {str(client): asdict(saved) for client, saved in clients.items()},
             }
             write_atomically(temporary / "checkpoint.json", _with_checksum(json.dumps(description, indent=1)))
@@ -91,23 +85,23 @@ class Checkpoints:
             self._drop_old(round_number, states)
 
     def newest(self, rounds: int | None = None) -> Checkpoint | None:
-        """The newest checkpoint that is whole, of at most so many rounds; others are passed over with a warning."""
+        """Return the newest valid checkpoint, of at most this many rounds; warn about others and skip them."""
         for folder in self._by_age():
             try:
                 checkpoint = self._read(folder)
                 if rounds is not None and checkpoint.round > rounds:
-                    raise RunError(f"{folder}: is newer than the last row of metrics.jsonl")
+                    raise RunError(f"{folder}: newer than the last row of metrics.jsonl")
                 return checkpoint
             except RunError as error:
                 log.warning("%s; this checkpoint is not used", error)
         return None
 
     def oldest_round(self) -> int:
-        """The earliest round that the run may go back to; 0 if there is no checkpoint yet."""
+        """Return the earliest round that the run can resume from; 0 without a checkpoint."""
         return min((int(folder.name.removeprefix("round-")) for folder in self._by_age()), default=0)
 
     def exist(self) -> bool:
-        """Whether there is any, whole or not."""
+        """Return whether there is any checkpoint, valid or not."""
         return bool(self._by_age())
 
     def _by_age(self) -> list[Path]:
@@ -133,9 +127,9 @@ class Checkpoints:
         return Checkpoint(description["round"], server, late, clients, description["rows_sha256"])
 
     def _drop_old(self, round_number: int, states: ClientStates) -> None:
-        """Keeps the newest checkpoints up to this round: one of a later round is a damaged one that was passed over."""
+        """Remove all but the newest checkpoints up to this round; one of a later round is damaged and was skipped."""
         past = [folder for folder in self._by_age() if folder.name <= f"round-{round_number:06d}"]
-        folders = past[:KEPT]
+        folders = past[:CHECKPOINTS]
         for folder in set(self._by_age()) - set(folders):
             shutil.rmtree(folder, ignore_errors=True)
         referred: set[Key] = set()
@@ -147,7 +141,7 @@ class Checkpoints:
 
 
 def _with_checksum(text: str) -> str:
-    """A JSON text followed by a line with its checksum."""
+    """Return a JSON text followed by a line with its checksum."""
     return f"{text}\n{sha256(text.encode())}\n"
 
 
@@ -157,11 +151,9 @@ def _read_description(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
     if sha256(text.encode()) != checksum:
-        raise RunError(f"{path}: its content is not what was saved (checksum differs)")
+        raise RunError(f"{path}: damaged (its checksum differs)")
     description = dict(json.loads(text))
-    if (
-        missing := {"round", "clients", "parameters", "server_sha256", "rows_sha256", "late", "client_states"}
-        - description.keys()
-    ):
-        raise RunError(f"{path}: lacks {', '.join(sorted(missing))}")
+    expected = {"round", "clients", "parameters", "server_sha256", "rows_sha256", "late", "client_states"}
+    if missing := expected - description.keys():
+        raise RunError(f"{path}: missing {', '.join(sorted(missing))}")
     return description

@@ -1,7 +1,7 @@
 """ClientStates: what clients carry from one of their rounds to the next.
 
-Memory does not grow with the number of clients: states beyond a budget live in files and are read back when their
-client is sampled again. A file is written once and never changed, so a checkpoint is a list of names.
+Memory does not grow with the number of clients: states beyond a budget are in files and are read when their client is
+sampled again. A file is written once and never changed, so a checkpoint is a list of names.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from fedsol.core.messages import State
 from fedsol.core.weights import size_in_bytes
 
 MEMORY_BUDGET = 256 * 2**20
-"""Bytes of client states kept in memory; the rest is on disk."""
+"""Bytes of client states in memory; the rest is on disk."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Key:
 
     @property
     def file(self) -> str:
-        """Name of its file."""
+        """The name of its file."""
         return f"client-{self.client:06d}-round-{self.round:06d}.safetensors"
 
 
 class ClientStates:
-    """States by client. A client that never had one gets the algorithm's initial state, which is not stored."""
+    """States by client. A client without one gets the algorithm's initial state, which is not stored."""
 
     def __init__(self, initial: Callable[[], State], folder: Path | None = None, budget: int = MEMORY_BUDGET) -> None:
         self._initial = initial
@@ -55,7 +55,7 @@ class ClientStates:
         self._in_checkpoint: set[Key] = set()
 
     def get(self, client: int) -> State:
-        """The client's state; the initial one if it never had another."""
+        """Return the client's state, or the initial one."""
         if client not in self._current:
             return self._initial()
         key = Key(client, self._current[client])
@@ -65,14 +65,14 @@ class ClientStates:
         return self._in_memory[key]
 
     def stage(self, client: int, round_number: int, state: State) -> None:
-        """Takes the state that came with a client's update; it counts from `commit` on. Empty states need no place."""
+        """Store the state of a client's update; it is used from `commit` on. Empty states are not stored."""
         if state:
             key = Key(client, round_number)
             self._on_disk.pop(key, None)
             self._remember(key, state)
 
     def commit(self, round_number: int) -> None:
-        """The round is over: its staged states are the current ones, those before them are forgotten."""
+        """End a round: its staged states become the current ones, and earlier ones are dropped."""
         for key in {*self._in_memory, *self._on_disk}:
             if key.round == round_number:
                 self._current[key.client] = round_number
@@ -80,11 +80,11 @@ class ClientStates:
             self._forget(key)
         for key in [key for key in self._on_disk if not self._is_current(key) and key not in self._in_checkpoint]:
             del self._on_disk[key]
-            with contextlib.suppress(OSError):  # a file too many does no harm
+            with contextlib.suppress(OSError):  # a file too many is harmless
                 (self._folder / key.file).unlink()
 
     def save(self) -> dict[int, SavedState]:
-        """Writes what is not on disk yet; returns where every client's current state is."""
+        """Write what is not on disk yet; return where every client's current state is."""
         current = {client: Key(client, round_number) for client, round_number in self._current.items()}
         for key in current.values():
             self._write(key)
@@ -92,28 +92,25 @@ class ClientStates:
         return {client: SavedState(key.round, self._on_disk[key]) for client, key in sorted(current.items())}
 
     def restore(self, saved: Mapping[int, SavedState]) -> None:
-        """Goes back to the states of a checkpoint."""
+        """Return to the states of a checkpoint."""
         self._in_memory.clear()
         self._bytes = 0
         self._on_disk = {Key(client, state.round): state.sha256 for client, state in saved.items()}
         self._current = {client: state.round for client, state in saved.items()}
         self._in_checkpoint = set(self._on_disk)
 
-    def remove_files_except(self, kept: Iterable[Key]) -> None:
-        """Deletes the files of states that are neither current nor among those that kept checkpoints refer to."""
-        self._in_checkpoint = set(kept)
-        self._on_disk = {
-            key: checksum
-            for key, checksum in self._on_disk.items()
-            if self._is_current(key) or key in self._in_checkpoint
-        }
+    def remove_files_except(self, in_checkpoint: Iterable[Key]) -> None:
+        """Delete the files of states that are neither current nor in a checkpoint."""
+        self._in_checkpoint = set(in_checkpoint)
+        wanted_keys = [key for key in self._on_disk if self._is_current(key) or key in self._in_checkpoint]
+        self._on_disk = {key: self._on_disk[key] for key in wanted_keys}
         wanted = {key.file for key in self._in_checkpoint.union(self._on_disk)}
         for path in self._folder.glob("*.safetensors"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Removes the temporary folder, if there is one."""
+        """Remove the temporary folder, if there is one."""
         if self._temporary:
             self._temporary.cleanup()
 
@@ -121,7 +118,7 @@ class ClientStates:
         return self._current.get(key.client) == key.round
 
     def _remember(self, key: Key, state: State) -> None:
-        """Keeps a state in memory and moves those used longest ago to the disk until the rest fits the budget."""
+        """Put a state in memory, and move the least recently used ones to the disk until the rest fits the budget."""
         self._bytes += size_in_bytes(state) - size_in_bytes(self._in_memory.get(key, {}))
         self._in_memory[key] = state
         while self._bytes > self._budget and len(self._in_memory) > 1:

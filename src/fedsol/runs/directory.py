@@ -32,7 +32,7 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class RunDirectory:
-    """The files of one run. Every file is replaced as a whole; rows of metrics are appended."""
+    """The files of one run. A file is replaced as a whole; rows of metrics are appended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,15 +44,20 @@ class RunDirectory:
         """Whether a run was started here."""
         return (self.path / "experiment.toml").is_file()
 
+    def check_exists(self) -> None:
+        """Raise `InputError` unless a run was started here."""
+        if not self.exists:
+            raise InputError(f"{self.path}: there is no run here (no experiment.toml)")
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out; the lock goes when this process does, however it ends."""
+        """Keep other processes out. The lock ends with this process, however that ends."""
         path = self.path / "run.lock"
         make_directory(self.path)
         try:
             lock = FileLock(path).acquire(timeout=0)
         except Timeout:
-            raise InputError(f"{self.path}: process {_owner(path)} is running this run already") from None
+            raise InputError(f"{self.path}: in use by process {_owner(path)}") from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be locked: {error.strerror or error}") from error
         with lock:
@@ -61,10 +66,10 @@ class RunDirectory:
             yield
 
     def begin(self, federation: Federation) -> None:
-        """Start a new run. The experiment is written last: where it is, everything else is."""
+        """Start a new run. The experiment is written last: where it exists, all other files do."""
         experiment = federation.experiment
         if self.checkpoints.exist() or (self._metrics.is_file() and self._metrics.stat().st_size):
-            raise InputError(f"{self.path}: holds parts of a run without its experiment.toml; choose another directory")
+            raise InputError(f"{self.path}: has parts of a run but no experiment.toml; choose another directory")
         with disk_errors_named(self.path):
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
             partition = [indices.numpy() for indices in federation.partition]
@@ -81,34 +86,33 @@ class RunDirectory:
 
     def check_same_run(self, federation: Federation) -> None:
         """Refuse to resume with another experiment (except more rounds), other data or another partition."""
-        begun = self.read_experiment()
-        differences = differing_keys(begun, federation.experiment)
+        saved, experiment = self.read_experiment(), federation.experiment
+        differences = differing_keys(saved, experiment)
         if differences == ["rounds"]:
-            self._check_longer(begun, federation.experiment)
+            self._check_rounds(saved, experiment.rounds)
         elif differences:
-            raise InputError(f"{self.path}: the run began with other values of {', '.join(differences)}")
-        if self.read_environment().get("data_sha256") != data_hash(federation.dataset):
-            raise InputError(
-                f"{self.path}: the run began with other data than {federation.experiment.data.name} is now"
-            )
-        if federation.experiment.data.name == PRIVATE:
-            return  # who has what is known to the nodes alone
-        began_with = load_manifest(self.path / "partition.json").sha256
-        if began_with != partition_hash([indices.numpy() for indices in federation.partition]):
-            raise InputError(f"{self.path}: the run began with another partition of the data (sha256 {began_with})")
+            raise InputError(f"{self.path}: the run started with other values of {', '.join(differences)}")
+        started_with = self.read_hashes()
+        if started_with["data_sha256"] != data_hash(federation.dataset):
+            raise InputError(f"{self.path}: the run started with other data than {experiment.data.name} is now")
+        if experiment.data.name == PRIVATE:
+            return  # only the nodes know their samples
+        partition = started_with["partition_sha256"]
+        if partition != partition_hash([indices.numpy() for indices in federation.partition]):
+            raise InputError(f"{self.path}: the run started with another partition of the data (sha256 {partition})")
 
     def lengthen(self, experiment: Experiment) -> None:
         """Set the number of rounds to that of the experiment, and record by what software."""
-        begun = self.read_experiment()
-        if begun.rounds == experiment.rounds:
+        saved = self.read_experiment()
+        if saved.rounds == experiment.rounds:
             return
         with disk_errors_named(self.path):
-            self._record("lengthened", {"from": begun.rounds, "to": experiment.rounds}, environment())
-            longer = begun.override({"rounds": experiment.rounds})
+            self._record("lengthened", {"from": saved.rounds, "to": experiment.rounds}, environment())
+            longer = saved.override({"rounds": experiment.rounds})
             write_atomically(self.path / "experiment.toml", longer.to_toml())
 
     def record_software(self, rounds_done: int) -> None:
-        """Warn and record it if the next rounds are made by other versions than those before."""
+        """Warn, and record it, if the next rounds are made by other software than the rounds before."""
         known = self.read_environment()
         now = environment()
         before = software({**known, **known.get("went_on", [{}])[-1]})
@@ -116,8 +120,8 @@ class RunDirectory:
         if not rounds_done or not changed:
             return
         words = ", ".join(f"{name} {before.get(name) or 'unknown'} (now {value})" for name, value in changed.items())
-        says = "%s: rounds 1 to %d were made with %s; the end need not be bitwise what it would have been"
-        log.warning(says, self.path, rounds_done, words)
+        text = "%s: rounds 1 to %d were made with %s; the result may differ bitwise"
+        log.warning(text, self.path, rounds_done, words)
         with disk_errors_named(self.path):
             self._record("went_on", {"after": rounds_done}, now)
 
@@ -128,23 +132,17 @@ class RunDirectory:
         notes = [*known.get(key, []), {**note, **{name: now[name] for name in recorded if name in now}}]
         write_atomically(self.path / "environment.json", json.dumps({**known, key: notes}, indent=2) + "\n")
 
-    def _check_longer(self, begun: Experiment, asked: Experiment) -> None:
-        """Refuse fewer rounds, and more where that would change finished rounds or the agreed privacy."""
-        if begun.rounds is None or asked.rounds is None or asked.rounds < begun.rounds:
-            raise InputError(
-                f"{self.path}: rounds: {asked.rounds} is not allowed: the run has {begun.rounds} by now; allowed: "
-                f"{begun.rounds} or more"
-            )
-        if begun.server.lr_schedule == "cosine":
-            raise InputError(
-                f"{self.path}: rounds: {asked.rounds} is not allowed: with server.lr_schedule = 'cosine' the learning "
-                f"rate of every round depends on how many there are; allowed: {begun.rounds}"
-            )
-        if begun.privacy.clipping != "off":
-            raise InputError(
-                f"{self.path}: rounds: {asked.rounds} is not allowed: with [privacy] on, more rounds tell more than "
-                f"was agreed on; allowed: {begun.rounds}"
-            )
+    def _check_rounds(self, saved: Experiment, rounds: int | None) -> None:
+        """Refuse fewer rounds, and more rounds where they would change finished ones or the agreed privacy."""
+        allowed, reason = f"must be {saved.rounds}", ""
+        if saved.rounds is None or rounds is None or rounds < saved.rounds:
+            allowed, reason = f"must be at least {saved.rounds}", "as many as the run has now"
+        elif saved.server.lr_schedule == "cosine":
+            reason = "with server.lr_schedule = 'cosine', every learning rate depends on the number of rounds"
+        elif saved.privacy.clipping != "off":
+            reason = "with [privacy] on, more rounds reveal more than was agreed"
+        if reason:
+            raise InputError(f"{self.path}: rounds: {allowed} (got {rounds}): {reason}")
 
     def read_hashes(self) -> dict[str, str | None]:
         """Return the hashes of the data and of the partition when the run started."""
@@ -163,8 +161,7 @@ class RunDirectory:
 
     def read_experiment(self) -> Experiment:
         """Return the resolved experiment."""
-        if not self.exists:
-            raise InputError(f"{self.path}: there is no run here (no experiment.toml)")
+        self.check_exists()
         return Experiment.load(self.path / "experiment.toml")
 
     def read_rows(self) -> list[Row]:

@@ -14,10 +14,10 @@ def find_runs(places: Sequence[Path]) -> list[Run]:
     found: dict[Path, Run] = {}
     for place in places:
         if not place.is_dir():
-            raise InputError(f"{place}: no such directory; allowed: a run, or a directory with runs below it")
+            raise InputError(f"{place}: no such directory")
         below = list(runs_below(place))
         if not below:
-            raise InputError(f"{place}: holds no run, neither itself nor below (no experiment.toml with metrics.jsonl)")
+            raise InputError(f"{place}: there is no run here or below (no experiment.toml with metrics.jsonl)")
         for run in below:
             found.setdefault(run.path.resolve(), run)
     return list(found.values())

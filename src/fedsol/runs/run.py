@@ -40,15 +40,14 @@ class Run:
         """Open a run directory."""
         run = cls.__new__(cls)
         run.directory = Path(directory)
-        if not run.files.exists:
-            raise InputError(f"{directory}: there is no run here (no experiment.toml)")
+        run.files.check_exists()
         return run
 
     @property
     def path(self) -> Path:
         """The run directory, for a run that has one."""
         if self.directory is None:
-            raise InputError("the run is in memory only; allowed: a run with a directory (out)")
+            raise InputError("the run is in memory only; train it with a directory (out)")
         return self.directory
 
     @property

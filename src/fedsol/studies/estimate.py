@@ -18,7 +18,7 @@ from fedsol.data.types import Split
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation, assemble
 from fedsol.federation.sampling import sample_clients
-from fedsol.runs.checkpoints import KEPT
+from fedsol.runs.checkpoints import CHECKPOINTS
 from fedsol.runs.client_states import MEMORY_BUDGET
 from fedsol.studies.plan import Plan
 from fedsol.training.aggregation import apply_server_optimizer
@@ -119,7 +119,7 @@ def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
         "server": sum(parts.values()),
         **parts,
         "states_on_disk": round((touched + superseded) * traffic.state),
-        "checkpoints": KEPT * checkpoint,
+        "checkpoints": CHECKPOINTS * checkpoint,
         "worker": traffic.down + traffic.state + max(training, 2 * traffic.down, 2 * (traffic.up + traffic.state)),
         "training": training,
     }
