@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsol.algorithms import find_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
+from fedsol.federation.sampling import trains_alone
 from fedsol.paper.store import LAST
 from fedsol.runs.run import Run
 
@@ -37,7 +37,7 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
         if len(run.rows) != run.experiment.rounds or not (file.parent / "summary.json").is_file():
             say(f"{name}: {len(run.rows)} of {run.experiment.rounds} rounds, left out")
             continue
-        if not find_algorithm(run.experiment.algorithm["name"]).federates:
+        if trains_alone(run.experiment):
             say(f"{name}: has no rounds to show ({run.experiment.algorithm['name']}), left out")
             continue
         if not tries and (len(run.rows) < LAST or run.experiment.data.part < 1):

@@ -24,8 +24,6 @@ class Algorithm:
 
     needs_sgd: ClassVar[bool] = False
     """Whether the method's own formulas hold for SGD with momentum only."""
-    federates: ClassVar[bool] = True
-    """Whether clients take part in rounds at all."""
     trains: ClassVar[Literal["all", "body"]] = "all"
     """What local training changes: every weight, or all but the classifier."""
     batches_per_step: ClassVar[int] = 1

@@ -1,10 +1,10 @@
-"""Local-only: every client alone."""
+"""Personal methods: every client gets a model of its own. `fedsol personalize` makes it, with these settings."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.config.fields import Count, PositiveShare, setting
+from fedsol.config.fields import Count, Positive, PositiveShare, Share, setting
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,25 @@ class LocalOnly(Algorithm):
     In a run nobody takes part in a round, so the global model stays what it was; a single round is the default.
     """
 
-    federates = False
-
     epochs: Count = setting(200, "passes over the client's data")
     lr_decay: PositiveShare = setting(0.99, "factor on the learning rate after each epoch")
 
     def personal_settings(self) -> dict[str, Any]:
         return {"method": "local-only", "epochs": (self.epochs,), "lr_decay": self.lr_decay}
+
+
+@dataclass(frozen=True)
+class KNNPer(Algorithm):
+    """FedAvg whose personal models also ask the nearest neighbors among the client's own samples.
+
+    Marfoq et al., "Personalized Federated Learning through Local Memorization", ICML 2022. The federation is FedAvg's;
+    the settings are those of `fedsol personalize`, which can use them on top of any other method.
+    """
+
+    k: Count = setting(5, "neighbors that are asked")
+    capacity: Count = setting(500, "samples that a client remembers")
+    mixing: Share = setting(0.5, "weight of the neighbors' answer; the rest is the model's")
+    scale: Positive = setting(1.0, "a neighbor at distance d counts exp(-d^2 / (features x scale))")
+
+    def personal_settings(self) -> dict[str, Any]:
+        return {"method": "knn-per", **asdict(self)}

@@ -40,7 +40,7 @@ class Recorder(Algorithm):
 
     def __post_init__(self) -> None:
         # What a method says of itself as a class (which weights it trains, how many batches a step takes) is its own.
-        for name in ("needs_sgd", "federates", "trains", "batches_per_step"):
+        for name in ("needs_sgd", "trains", "batches_per_step"):
             object.__setattr__(self, name, getattr(self.inner, name))
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:

@@ -15,10 +15,10 @@ ALGORITHMS: dict[str, str | type] = {
     "moon": "fedsol.algorithms.moon:MOON",
     "fedsol": "fedsol.algorithms.fedsol:FedSOL",
     "fedsol-ablation": "fedsol.algorithms.ablation:FedSOLAblation",
-    "local-only": "fedsol.algorithms.local_only:LocalOnly",
+    "local-only": "fedsol.algorithms.personal:LocalOnly",
     "perfedavg": "fedsol.algorithms.perfedavg:PerFedAvg",
     "fedbabu": "fedsol.algorithms.fedbabu:FedBABU",
-    "knn-per": "fedsol.algorithms.knn_per:KNNPer",
+    "knn-per": "fedsol.algorithms.personal:KNNPer",
 }
 """The class of each algorithm, as `module:Class`; `fedsol.register` adds classes themselves."""
 

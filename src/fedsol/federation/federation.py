@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsol.algorithms import find_algorithm, make_algorithm
+from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
 from fedsol.config.experiment import Experiment
@@ -25,7 +25,7 @@ from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, train_client
-from fedsol.federation.sampling import hold_out
+from fedsol.federation.sampling import hold_out, trains_alone
 from fedsol.models.build import ModelShape, build_split_model
 from fedsol.models.split import SplitModel
 
@@ -203,7 +203,7 @@ def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
     partition = experiment.data.partition
     changes: dict[str, object] = {}
     if experiment.rounds is None:
-        changes["rounds"] = rounds if find_algorithm(experiment.algorithm["name"]).federates else 1
+        changes["rounds"] = 1 if trains_alone(experiment) else rounds
     if experiment.server.fraction is None:
         changes["server.fraction"] = fraction
     if partition.clients is None and partition.kind not in ("own", "file"):

@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.algorithms.knn_per import KNNPer
-from fedsol.algorithms.local_only import LocalOnly
+from fedsol.algorithms.personal import KNNPer, LocalOnly
 from fedsol.config.fields import Number, Share
 from fedsol.config.tables import Table, input_error
 from fedsol.core.messages import Job

@@ -3,8 +3,15 @@
 import torch
 from torch import Tensor
 
+from fedsol.algorithms import find_algorithm
+from fedsol.algorithms.personal import LocalOnly
 from fedsol.config.experiment import Experiment
 from fedsol.core.randomness import generator_for
+
+
+def trains_alone(experiment: Experiment) -> bool:
+    """Whether every client trains alone (`local-only`), so that nobody takes part in a round."""
+    return issubclass(find_algorithm(experiment.algorithm["name"]), LocalOnly)
 
 
 def sample_size(experiment: Experiment, clients: int) -> int:
@@ -14,7 +21,9 @@ def sample_size(experiment: Experiment, clients: int) -> int:
 
 
 def sample_clients(experiment: Experiment, clients: int, round_number: int) -> list[int]:
-    """Ids of the clients of a round, ascending; they depend on the seed and the round alone."""
+    """Return the ids of the clients of a round, ascending; they depend on the seed and the round alone."""
+    if trains_alone(experiment):
+        return []
     order = torch.randperm(clients, generator=generator_for(experiment.seed, "sampling", round_number))
     return sorted(order[: sample_size(experiment, clients)].tolist())
 

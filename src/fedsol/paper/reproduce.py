@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from fedsol.algorithms import find_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import parse_override
 from fedsol.core.files import make_directory, write_atomically
 from fedsol.errors import InputError, RunError
+from fedsol.federation.sampling import trains_alone
 from fedsol.paper.numbers import Key
 from fedsol.paper.printing import as_json, as_markdown, show
 from fedsol.paper.recipe import Cell, Figure, Folders, Ours, Recipe, TrainedTable, UntrainedTable, table_of
@@ -59,7 +59,7 @@ class Options:
         if cell.experiment is None:
             return []
         changes = self.overrides
-        if self.rounds is not None and _federates(cell.experiment):
+        if self.rounds is not None and not trains_alone(cell.experiment):
             changes = {**changes, "rounds": self.rounds}
         try:
             return [cell.experiment.override({"seed": seed, **changes}) for seed in self.seeds]
@@ -76,10 +76,6 @@ class Options:
             "--jobs": self.jobs != 1,
         }
         return [name for name, is_given in given.items() if is_given]
-
-
-def _federates(experiment: Experiment) -> bool:
-    return find_algorithm(experiment.algorithm["name"]).federates
 
 
 def list_recipes(console: Console) -> None:
@@ -263,7 +259,7 @@ class Reproduction:
         if not self.missing and not evaluation:
             self._say(f"{len(self.wanted)} runs, all of them made already. Nothing was run.")
             return
-        federated = [run for _, run in self.missing.values() if _federates(run)]
+        federated = [run for _, run in self.missing.values() if not trains_alone(run)]
         seconds = estimate([*federated, *evaluation], self._say)
         also = f"; {len(evaluation)} times a model for every client" if evaluation else ""
         self._say(

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedsol.algorithms import find_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import DataSettings
 from fedsol.core.randomness import generator_for, numpy_generator_for
@@ -19,7 +18,7 @@ from fedsol.data.types import Dataset, DatasetSpec, Split
 from fedsol.engines import available_cores
 from fedsol.errors import InputError
 from fedsol.federation.federation import fill_defaults, load_dataset, partition_of, presented
-from fedsol.federation.sampling import sample_size
+from fedsol.federation.sampling import sample_size, trains_alone
 from fedsol.studies.variants import Variant
 
 STAND_IN = 1000
@@ -111,7 +110,7 @@ def make_plans(variants: Sequence[Variant], request: Request) -> list[Plan]:
     plans = []
     for variant in variants:
         name = variant.experiment.algorithm["name"]
-        if not find_algorithm(name).federates:
+        if trains_alone(variant.experiment):
             raise InputError(f"algorithm.name: {name!r} cannot be estimated: it has no rounds and sends nothing")
         settings = variant.experiment.data
         key = settings.model_copy(update={"partition": type(settings.partition)()}).model_dump_json()

@@ -191,7 +191,7 @@ class _Loop:
         start = time.perf_counter()
         before = self.server
         with self.interrupts.allowed():
-            clients = self._sample(round_number)
+            clients = sample_clients(self.federation.experiment, self.federation.clients, round_number)
             self._notify("round_started", round_number, clients)
             updates = self._train(round_number, clients)
             accepted = updates.accepted()
@@ -209,12 +209,6 @@ class _Loop:
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         self._notify("round_finished", RoundResult(round_number, before, after, accepted, evaluation, held_out, row))
-
-    def _sample(self, round_number: int) -> list[int]:
-        """Return the clients of a round; none if the method does not federate."""
-        if not self.federation.algorithm.federates:
-            return []
-        return sample_clients(self.federation.experiment, self.federation.clients, round_number)
 
     def _train(self, round_number: int, clients: Sequence[int]) -> RoundUpdates:
         """Train the clients and return their updates."""
