@@ -1,4 +1,4 @@
-"""Keeps the small files of finished runs: `python -m tools.collect_results runs/paper -o results`.
+"""Copy the small files of finished runs: `python -m tools.collect_results runs/paper -o results`.
 
 A run directory becomes `results/<group>/<cell>/` with experiment.toml, metrics.jsonl, summary.json and
 environment.json. Where the data lay and the folder of the run are left out, as no result depends on them.
@@ -18,23 +18,22 @@ from fedsol.core.files import write_atomically
 from fedsol.errors import InputError
 from fedsol.federation.sampling import trains_alone
 from fedsol.paper.store import LAST
-from fedsol.runs.run import Run
+from fedsol.runs.find import runs_below
 
 COPIED = ("metrics.jsonl", "summary.json")
 
 
 def collect(source: Path, results: Path, commit: str | None, say: Callable[[str], None], tries: bool = False) -> int:
-    """Copies every finished run and measured table below `source`; `commit` is for runs that do not say theirs.
+    """Copy every finished run and computed table below `source`; `commit` is for runs that do not say theirs.
 
     Tries (fewer than ten rounds, or part of the data) are copied on request only.
     """
     if not source.is_dir():
         raise InputError(f"{source}: there is no such folder")
     copied = 0
-    for file in sorted(source.rglob("experiment.toml")):
-        run = Run.load(file.parent)
-        name = file.parent.relative_to(source)
-        if len(run.rows) != run.experiment.rounds or not (file.parent / "summary.json").is_file():
+    for run in sorted(runs_below(source), key=lambda run: run.path):
+        name = run.path.relative_to(source)
+        if len(run.rows) != run.experiment.rounds or not (run.path / "summary.json").is_file():
             say(f"{name}: {len(run.rows)} of {run.experiment.rounds} rounds, left out")
             continue
         if trains_alone(run.experiment):
@@ -43,13 +42,13 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
         if not tries and (len(run.rows) < LAST or run.experiment.data.part < 1):
             say(f"{name}: a try ({len(run.rows)} rounds, {100 * run.experiment.data.part:g} % of the data), left out")
             continue
-        _copy(file.parent, results / name, run.experiment, commit)
+        _copy(run.path, results / name, run.experiment, commit)
         copied += 1
     for file in sorted(source.glob("*.json")):
         content = json.loads(file.read_text(encoding="utf-8"))
-        if is_measured(content) and "environment" not in content:
+        if is_computed(content) and "environment" not in content:
             say(f"{file.name}: does not say by what it was made, left out; make it again")
-        elif is_measured(content):
+        elif is_computed(content):
             (results / "tables").mkdir(parents=True, exist_ok=True)
             content["environment"] = _plain(content["environment"], commit)
             table = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -58,8 +57,8 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
     return copied
 
 
-def is_measured(content: Any) -> bool:
-    """Whether this is a table of `fedsol reproduce` whose numbers come from no training run."""
+def is_computed(content: Any) -> bool:
+    """Return whether this is a table of `fedsol reproduce` whose numbers come from no training run."""
     if not isinstance(content, dict) or "recipe" not in content:
         return False
     return any(cell["ours"] and not cell["runs"] for cell in content["cells"])
@@ -75,21 +74,18 @@ def _copy(source: Path, target: Path, experiment: Experiment, commit: str | None
 
 
 def _plain(environment: Mapping[str, Any], commit: str | None) -> dict[str, Any]:
-    """What a result was made with, without places."""
+    """Return what a result was made with, without places."""
     given = {"commit": commit} if commit else {}
     plain = {**given, **environment, "command": plain_command(environment["command"])}
-    for kind in environment.keys() & {
-        "lengthened",
-        "went_on",
-    }:  # their commands name the folder of the run and little else
+    for kind in environment.keys() & {"lengthened", "went_on"}:  # their commands name the run's folder and little else
         plain[kind] = [{key: note[key] for key in note if key != "command"} for note in environment[kind]]
     return plain
 
 
 def plain_command(command: str) -> str:
-    """The command as anybody would give it: `fedsol run …` without where the data lay and the results went."""
+    """Return the command as anybody would give it: `fedsol run …` without where the data lay and the results went."""
     words = shlex.split(command)
-    kept: list[str] = ["fedsol"]
+    plain: list[str] = ["fedsol"]
     index = 1
     while index < len(words):
         option, value = words[index], words[index + 1] if index + 1 < len(words) else ""
@@ -97,13 +93,13 @@ def plain_command(command: str) -> str:
             index += 2
             continue
         if option != "--resume":
-            kept.append(option)
+            plain.append(option)
         index += 1
-    return shlex.join(kept)
+    return shlex.join(plain)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.collect_results", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sources", nargs="+", type=Path, help="folders with runs")
     parser.add_argument("-o", "--out", type=Path, default=Path("results"))

@@ -1,4 +1,4 @@
-"""Makes docs/gallery.md: every figure from real runs on the embedded digits, each with its command.
+"""Make docs/gallery.md: every figure from real runs on the embedded digits, each with its command.
 
 What is in runs/gallery already is kept: runs and sweeps go on where they stopped, pictures are not made again.
 Start anew with `rm -r runs/gallery`.
@@ -183,7 +183,7 @@ RESUMABLE = ("run", "compare", "sweep")
 
 
 def make(entry: Entry) -> None:
-    """Runs the commands of an entry, but those whose pictures are there."""
+    """Run the commands of an entry, but those whose pictures are there."""
     if entry.pictures and all((WORK / f"{picture}.png").is_file() for picture in entry.pictures):
         return
     for command in entry.commands:
@@ -193,7 +193,7 @@ def make(entry: Entry) -> None:
 
 
 def copy_pictures(entry: Entry) -> list[Path]:
-    """Puts the pictures into the documentation, small."""
+    """Put the pictures into the documentation, small."""
     copies = []
     for picture in entry.pictures:
         target = IMAGES / f"{picture.replace('/', '-')}.png"
@@ -204,7 +204,7 @@ def copy_pictures(entry: Entry) -> list[Path]:
 
 
 def page(sections: list[tuple[Entry, list[Path]]], made: str) -> str:
-    """The text of docs/gallery.md."""
+    """Return the text of docs/gallery.md."""
     lines = [
         "# Gallery",
         "",
@@ -225,7 +225,7 @@ def page(sections: list[tuple[Entry, list[Path]]], made: str) -> str:
 
 
 def version() -> str:
-    """The commit that is checked out, where git knows."""
+    """Return the commit that is checked out, where git knows."""
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return f"fedsol {__version__}" + (f" at commit {found.stdout.strip()}" if found.returncode == 0 else "")
 

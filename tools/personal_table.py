@@ -1,4 +1,4 @@
-"""Writes the tables of docs/personalization.md from results/personalization.
+"""Write the tables of docs/personalization.md from results/personalization.
 
 `python tools/personal_table.py`; with `--check` nothing is written, and the exit code says whether the page is
 current. A cell whose results are not here says so.
@@ -51,7 +51,7 @@ HELD_OUT = {
 
 
 def render() -> dict[str, str]:
-    """The tables by the name of their place in the page."""
+    """Return the tables by the name of their place in the page."""
     digits, cifar10 = HERE / "digits", HERE / "cifar10"
     ours = "mean ± std | worst / best 10 % | lose"
     head = (
@@ -72,7 +72,7 @@ def render() -> dict[str, str]:
 
 
 def _cells(folder: Path, name: str, row: int, alone: str = "local-only") -> list[str]:
-    """Mean and deviation (in brackets: of the seeds' means), outer deciles, losers: over the clients of all seeds."""
+    """Return mean, deviation (in brackets: of the seeds' means), outer deciles, losers, over all clients and seeds."""
     entries = [_entry(seed / name, seed / alone) for seed in sorted(folder.glob("seed-*")) if (seed / name).is_dir()]
     if not entries:
         return [MISSING, "", ""]
@@ -106,7 +106,7 @@ def _points(share: float | None) -> str:
 
 
 def filled(page: str, tables: dict[str, str]) -> str:
-    """The page with its tables replaced, each between two comments."""
+    """Return the page with its tables replaced, each between two comments."""
     for name, table in tables.items():
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         before, rest = page.split(start)
@@ -115,7 +115,7 @@ def filled(page: str, tables: dict[str, str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 if the page is, or now is, current."""
+    """Return 0 if the page is, or now is, current."""
     page = PAGE.read_text(encoding="utf-8")
     current = filled(page, render())
     if "--check" in arguments:

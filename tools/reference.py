@@ -1,4 +1,4 @@
-"""Writes docs/experiment.md, the reference of every key of an experiment file, from the code itself."""
+"""Write docs/experiment.md, the reference of every key of an experiment file, from the code itself."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ This page is made from the code by `make docs`.
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [INTRODUCTION]
     for name, table in TABLES.items():
         heading = f"## `[{name}]`" if name else "## Top level"
@@ -55,7 +55,7 @@ def _table(model: type[BaseModel]) -> str:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """The type of a field in words, without the None that stands for "not given"."""
+    """Return the type of a field in words, without the None that stands for "not given"."""
     kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
     is_optional = NoneType in get_args(field.annotation)
     hint = kinds[0] if is_optional and len(kinds) == 1 else field.annotation

@@ -1,4 +1,4 @@
-"""What `results/` holds: runs by group and cell, and how they fit the cells of the paper's tables."""
+"""What `results/` holds: runs by group and name, and how they fit the cells of the paper's tables."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,53 +12,59 @@ from fedsol.errors import InputError
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Accuracy, Cell, Ours
 from fedsol.paper.store import fingerprint, flat
+from fedsol.runs.find import runs_below
 from fedsol.runs.run import Run
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A run with where it came from; `group` and `cell` are its folders (seeds of a cell stand beside each other)."""
+class Result:
+    """A run at `group/name` or `group/name/seed-N`; those of a name are seeds of one experiment, of any length."""
 
     group: str
-    cell: str
+    name: str
     run: Run
-    environment: Mapping[str, Any]
 
-    def until(self, rounds: int) -> "Kept":
-        """The run as it stood after so many rounds."""
-        return replace(self, run=Run(self.run.experiment, self.run.rows[:rounds], directory=self.run.path))
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment of the run."""
+        return self.run.experiment
 
+    @property
+    def rounds(self) -> int:
+        """The number of finished rounds."""
+        return len(self.run.rows)
 
-def read_kept(results: Path) -> list[Kept]:
-    """All runs at `group/cell` or `group/cell/seed-N` below the folder, by name.
-
-    Those of a cell are seeds of one experiment, of any number of rounds.
-    """
-    kept: list[Kept] = []
-    files = [*results.glob("*/*/experiment.toml"), *results.glob("*/*/seed-*/experiment.toml")]
-    for file in sorted(files):
-        group, cell, *_ = file.parent.relative_to(results).parts
-        environment = json.loads((file.parent / "environment.json").read_text(encoding="utf-8"))
-        kept.append(Kept(group, cell, Run.load(file.parent), environment))
-        _check_cell(kept[-1], [item for item in kept[:-1] if (item.group, item.cell) == (group, cell)])
-    return kept
+    def until(self, rounds: int) -> "Result":
+        """Return the run as it was after so many rounds."""
+        return replace(self, run=Run(self.experiment, self.run.rows[:rounds], directory=self.run.path))
 
 
-def _check_cell(item: Kept, others: Sequence[Kept]) -> None:
-    """Refuses a run that is not another seed of its cell: their mean would mean nothing."""
-    run = item.run.experiment
-    for other in (other.run.experiment for other in others):
+def read_results(folder: Path) -> list[Result]:
+    """Return all runs below the folder, by name."""
+    results: list[Result] = []
+    for run in sorted(runs_below(folder), key=lambda run: run.path):
+        group, name, *_ = run.path.relative_to(folder).parts
+        result = Result(group, name, run)
+        _check_seed(result, [other for other in results if (other.group, other.name) == (group, name)])
+        results.append(result)
+    return results
+
+
+def _check_seed(result: Result, others: Sequence[Result]) -> None:
+    """Refuse a run that is not another seed of its name: their mean would mean nothing."""
+    run = result.experiment
+    for other in (other.experiment for other in others):
         keys = [key for key in differing_keys(other, run) if key not in ("seed", "rounds")]
         if keys or other.seed == run.seed:
             what = f"differs in {', '.join(keys)} from" if keys else f"has the seed {run.seed} of"
-            raise InputError(f"{item.run.path}: {what} another run of {item.group}/{item.cell}")
+            raise InputError(f"{result.run.path}: {what} another run of {result.group}/{result.name}")
 
 
-def by_group(kept: Sequence[Kept]) -> dict[str, list[Kept]]:
-    """The runs of every group."""
-    groups: dict[str, list[Kept]] = {}
-    for item in kept:
-        groups.setdefault(item.group, []).append(item)
+def by_group(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the runs of every group."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.group, []).append(result)
     return groups
 
 
@@ -67,103 +73,103 @@ class Group:
     """Runs that are shown together; `about` is what they vary, where that is not the method."""
 
     name: str
-    runs: list[Kept]
+    results: list[Result]
     about: str = ""
 
 
-def read_groups(results: Path, kept: Sequence[Kept]) -> list[Group]:
-    """The groups, each with what its `group.toml` says: `about`, and runs of other groups to show `also`.
+def read_groups(folder: Path, results: Sequence[Result]) -> list[Group]:
+    """Return the groups, each with what its `group.toml` says: `about`, and runs of other groups to show `also`.
 
-    `[also]` has `cell = "group/cell"`: what it is called here, and which it is. These are cut to the rounds of the own.
+    `[also]` has `name = "group/name"`: what it is called here, and which it is. These are cut to the rounds of the own.
     """
     groups = []
-    for name, runs in by_group(kept).items():
-        file = results / name / "group.toml"
+    for group, own in by_group(results).items():
+        file = folder / group / "group.toml"
         about, also = _read_note(file) if file.is_file() else ("", {})
-        if taken := also.keys() & {item.cell for item in runs}:
+        if taken := also.keys() & {result.name for result in own}:
             raise InputError(f"{file}: also: {min(taken)!r} is not allowed: the group has a run of that name")
-        longest = max(len(item.run.rows) for item in runs)
+        longest = max(result.rounds for result in own)
         lent = [
-            replace(item.until(longest), group=name, cell=cell)
-            for cell, other in also.items()
-            for item in _named(kept, other, file)
+            replace(result.until(longest), group=group, name=name)
+            for name, other in also.items()
+            for result in _named(results, other, file)
         ]
-        groups.append(Group(name, [*runs, *lent], about))
+        groups.append(Group(group, [*own, *lent], about))
     return groups
 
 
 def _read_note(file: Path) -> tuple[str, dict[str, str]]:
-    """`about` and `also` of a group.toml."""
+    """Return `about` and `also` of a group.toml."""
     note = read_toml(file)
     if unknown := sorted(note.keys() - {"about", "also"}):
-        raise InputError(f"{file}: {unknown[0]!r} is not allowed; allowed: about, also")
+        raise InputError(f"{file}: unknown key {unknown[0]!r}; allowed: about, also")
     about, also = note.get("about", ""), note.get("also", {})
     if not isinstance(about, str):
-        raise InputError(f"{file}: about: {about!r} is not allowed; it must be a text")
+        raise InputError(f"{file}: about: must be a text (got {about!r})")
     if not isinstance(also, dict) or not all(isinstance(name, str) for name in also.values()):
-        raise InputError(f'{file}: also: {also!r} is not allowed; it must have lines of the form "name" = "group/cell"')
+        raise InputError(f'{file}: also: must have lines of the form "name" = "group/name" (got {also!r})')
     return about, also
 
 
-def _named(kept: Sequence[Kept], name: str, file: Path) -> list[Kept]:
-    found = [item for item in kept if f"{item.group}/{item.cell}" == name]
+def _named(results: Sequence[Result], name: str, file: Path) -> list[Result]:
+    found = [result for result in results if f"{result.group}/{result.name}" == name]
     if not found:
         raise InputError(f"{file}: also: there is no run {name!r}")
     return found
 
 
-def at_common_rounds(kept: Sequence[Kept]) -> list[Kept]:
-    """Every run as it stood after the rounds that all runs of its group have, as only these can be compared."""
-    rounds = {name: min(len(item.run.rows) for item in items) for name, items in by_group(kept).items()}
-    return [item.until(rounds[item.group]) for item in kept]
+def at_common_rounds(results: Sequence[Result]) -> list[Result]:
+    """Return every run as it was after the rounds that all runs of its group have: only these can be compared."""
+    rounds = {group: min(result.rounds for result in own) for group, own in by_group(results).items()}
+    return [result.until(rounds[result.group]) for result in results]
 
 
 class Index:
     """Runs by what they have in common with the paper's: all but seed, rounds and the part of the data."""
 
-    def __init__(self, kept: Sequence[Kept]) -> None:
-        self._kept: dict[str, list[Kept]] = {}
-        for item in kept:
-            plain = item.run.experiment.override({"seed": 0, "rounds": 1, "data.part": 1.0})
-            self._kept.setdefault(fingerprint(plain), []).append(item)
+    def __init__(self, results: Sequence[Result]) -> None:
+        self._results: dict[str, list[Result]] = {}
+        for result in results:
+            plain = result.experiment.override({"seed": 0, "rounds": 1, "data.part": 1.0})
+            self._results.setdefault(fingerprint(plain), []).append(result)
 
-    def of(self, cell: Cell) -> list[Kept]:
-        """The runs of a cell. Where it was run in several ways, that with most data and then most rounds counts."""
+    def of(self, cell: Cell) -> list[Result]:
+        """Return the runs of a cell. If it was run in several ways, that with most data and then most rounds counts."""
         if cell.experiment is None:
             return []
-        items = self._kept.get(fingerprint(cell.experiment.override({"seed": 0, "rounds": 1})), [])
-        most = max((_size(item) for item in items), default=None)
-        return [item for item in items if _size(item) == most]
+        results = self._results.get(fingerprint(cell.experiment.override({"seed": 0, "rounds": 1})), [])
+        most = max((_size(result) for result in results), default=None)
+        return [result for result in results if _size(result) == most]
 
     def ours(self, cells: Sequence[Cell]) -> dict[Key, Ours]:
-        """Our numbers for the cells of a recipe."""
-        found = {cell.key: Accuracy().number(cell, [item.run for item in self.of(cell)]) for cell in cells}
+        """Return our numbers for the cells of a recipe."""
+        found = {cell.key: Accuracy().number(cell, [result.run for result in self.of(cell)]) for cell in cells}
         return {key: ours for key, ours in found.items() if ours is not None}
 
 
+def _size(result: Result) -> tuple[float, int]:
+    return result.experiment.data.part, result.rounds
+
+
 def setting_of(experiment: Experiment) -> str:
-    """The same for runs that differ in method, seed and rounds alone: those that a method is compared on."""
+    """Return the same text for runs that differ in method, seed and rounds alone: those that can be compared."""
     left_out = {*KEYS_WITHOUT_EFFECT, "seed", "rounds"}
     values = flat(experiment).items()
     return json.dumps({key: value for key, value in values if key not in left_out and not key.startswith("algorithm.")})
 
 
-def _size(item: Kept) -> tuple[float, int]:
-    return item.run.experiment.data.part, len(item.run.rows)
-
-
 @dataclass(frozen=True)
-class Measured:
-    """A table that was measured and not trained."""
+class ComputedTable:
+    """A table whose numbers come from no training run."""
 
     numbers: Mapping[Key, Ours]
     environment: Mapping[str, Any]
 
 
-def read_measured(results: Path) -> dict[str, Measured]:
-    """The measured tables, by recipe."""
+def read_computed_tables(folder: Path) -> dict[str, ComputedTable]:
+    """Return the tables whose numbers come from no training run, by recipe."""
     tables = {}
-    for file in sorted((results / "tables").glob("*.json")):
+    for file in sorted((folder / "tables").glob("*.json")):
         content = json.loads(file.read_text(encoding="utf-8"))
         numbers = {
             (cell["block"], cell["row"], cell["column"]): Ours(
@@ -172,5 +178,5 @@ def read_measured(results: Path) -> dict[str, Measured]:
             for cell in content["cells"]
             if cell["ours"]
         }
-        tables[content["recipe"]] = Measured(numbers, content["environment"])
+        tables[content["recipe"]] = ComputedTable(numbers, content["environment"])
     return tables

@@ -1,4 +1,4 @@
-"""Writes docs/results.md from `results/`: `python -m tools.results_page results docs/results.md`.
+"""Write docs/results.md from `results/`: `python -m tools.results_page results docs/results.md`.
 
 The same files give the same page, byte for byte. The discussion is `results/discussion.md`, written by hand.
 """
@@ -19,20 +19,19 @@ from fedsol.paper.numbers import Number
 from fedsol.paper.printing import as_markdown
 from fedsol.paper.recipe import Accuracy, Cell, Table, TrainedTable, table_of
 from fedsol.paper.registry import RECIPES
-from fedsol.paper.settings import DATASETS
+from fedsol.paper.settings import DATASETS, METHODS
 from fedsol.paper.store import LAST, first_round_at, last_mean
 from tools.results import (
+    ComputedTable,
     Group,
     Index,
-    Kept,
-    Measured,
+    Result,
     at_common_rounds,
+    read_computed_tables,
     read_groups,
-    read_kept,
-    read_measured,
+    read_results,
     setting_of,
 )
-from tools.results_perturbations import perturbation_table
 
 INTRODUCTION = """# Results
 
@@ -51,42 +50,45 @@ came to stands below. The paper's numbers are those after all its rounds.
 
 PICTURES = Path("images") / "results"
 
+FIXED = {key: value for key, value in METHODS["FedSOL"].items() if key not in ("strength", "perturb", "rho")}
+"""What the runs of a table of perturbations have in common: all of FedSOL's settings but those that it shows."""
+
 
 def render(results: Path) -> str:
-    """The whole page."""
-    kept = read_kept(results)
+    """Return the whole page."""
+    runs = read_results(results)
     parts = [INTRODUCTION]
     discussion = results / "discussion.md"
     if discussion.is_file():
         parts.append(discussion.read_text(encoding="utf-8"))
-    index = Index(at_common_rounds(kept))
+    index = Index(at_common_rounds(runs))
     all_tables = [table_of(make()) for make in RECIPES.values()]
-    tables = _tables(all_tables, read_measured(results), index)
+    tables = _tables(all_tables, read_computed_tables(results), index)
     parts += ["## Tables of the paper\n", *tables] if tables else []
     paper = _paper_numbers([cell for table in all_tables if _shows_accuracy(table) for cell in table.cells], index)
-    parts += [CURVES, *(_group(group, paper) for group in read_groups(results, kept))]
-    parts.append(_every_run(kept))
+    parts += [CURVES, *(_group(group, paper) for group in read_groups(results, runs))]
+    parts.append(_every_run(runs))
     return "\n".join(parts)
 
 
 def draw(results: Path, folder: Path) -> list[Path]:
-    """The learning curves of every group, as the page shows them."""
+    """Draw the learning curves of every group, as the page shows them."""
     return [
         draw_smoothed(
-            {cell: [item.run for item in items] for cell, items in _cells(group.runs).items()},
+            {name: [result.run for result in seeds] for name, seeds in _by_name(group.results).items()},
             folder / f"{group.name}.png",
             f"{_title(group)}: mean of {LAST} rounds",
         )
-        for group in read_groups(results, read_kept(results))
+        for group in read_groups(results, read_results(results))
     ]
 
 
-def _cells(runs: Sequence[Kept]) -> dict[str, list[Kept]]:
-    """The runs of a group by cell, the best first."""
-    cells: dict[str, list[Kept]] = {}
-    for item in runs:
-        cells.setdefault(item.cell, []).append(item)
-    return dict(sorted(cells.items(), key=lambda pair: (-fmean(last_mean(item.run) for item in pair[1]), pair[0])))
+def _by_name(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the runs of a group by name, the best first."""
+    named: dict[str, list[Result]] = {}
+    for result in results:
+        named.setdefault(result.name, []).append(result)
+    return dict(sorted(named.items(), key=lambda pair: (-fmean(last_mean(one.run) for one in pair[1]), pair[0])))
 
 
 def _shows_accuracy(table: Table) -> bool:
@@ -94,8 +96,8 @@ def _shows_accuracy(table: Table) -> bool:
     return isinstance(table, TrainedTable) and type(table.evaluation) is Accuracy
 
 
-def _tables(tables: Sequence[Table], computed: Mapping[str, Measured], index: Index) -> list[str]:
-    """Every table that has a number of ours, cut to the rows and columns that do."""
+def _tables(tables: Sequence[Table], computed: Mapping[str, ComputedTable], index: Index) -> list[str]:
+    """Return every table that has a number of ours, cut to the rows and columns that do."""
     parts = []
     for table in tables:
         trained = index.ours(table.cells) if _shows_accuracy(table) else {}
@@ -123,87 +125,120 @@ def _machine(environment: Mapping[str, Any]) -> str:
 
 
 def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[Path, Number]:
-    """The paper's number after all its rounds, by run; the first table that has one counts."""
+    """Return the paper's number after all its rounds, by run; the first table that has one counts."""
     found: dict[Path, Number] = {}
     for cell in cells:
         if cell.paper is not None:
-            for item in index.of(cell):
-                found.setdefault(item.run.path, cell.paper)
+            for result in index.of(cell):
+                found.setdefault(result.run.path, cell.paper)
     return found
 
 
 def _group(group: Group, paper: Mapping[Path, Number]) -> str:
-    """A picture of all runs on the same data, and a table of where they stood after the rounds that all have."""
-    common = at_common_rounds(group.runs)
-    for item in common:
-        if not item.run.accuracies:
-            raise InputError(
-                f"{item.run.path}: no round up to {len(item.run.rows)}, which {group.name} shows, was tested"
-            )
-    cells = _cells(common)
-    runs = {cell: items[0].run.experiment for cell, items in cells.items()}
-    bases = {setting_of(run): cell for cell, run in runs.items() if run.algorithm["name"] == "fedavg"}
-    ours = {cell: fmean(last_mean(item.run) for item in items) for cell, items in cells.items()}
-    theirs = {cell: paper[item.run.path] for cell, items in cells.items() for item in items if item.run.path in paper}
+    """Return a picture of all runs on the same data, and a table of where they were after the rounds that all have."""
+    common = at_common_rounds(group.results)
+    for result in common:
+        if not result.run.accuracies:
+            raise InputError(f"{result.run.path}: no round up to {result.rounds}, which {group.name} shows, was tested")
+    named = _by_name(common)
+    runs = {name: seeds[0].experiment for name, seeds in named.items()}
+    bases = {setting_of(run): name for name, run in runs.items() if run.algorithm["name"] == "fedavg"}
+    ours = {name: fmean(last_mean(result.run) for result in seeds) for name, seeds in named.items()}
+    theirs = {
+        name: paper[result.run.path] for name, seeds in named.items() for result in seeds if result.run.path in paper
+    }
     titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
     titles += ["gain over FedAvg", "paper, all rounds", "paper's gain"]
     lines = [f"| {' | '.join(titles)} |", "|---|---|" + "---:|" * (len(titles) - 2)]
-    for cell, items in cells.items():
+    for name, seeds in named.items():
         values = [
-            cell,
-            ", ".join(str(item.run.experiment.seed) for item in items),
-            " to ".join(map(str, sorted({len(item.run.rows) for item in items}))),
-            _percent(item.run.accuracies[-1][1] for item in items),
-            _percent(last_mean(item.run) for item in items),
-            _percent(max(accuracy for _, accuracy in item.run.accuracies) for item in items),
-            str(theirs.get(cell, "")),
+            name,
+            ", ".join(str(result.experiment.seed) for result in seeds),
+            " to ".join(map(str, sorted({result.rounds for result in seeds}))),
+            _percent(result.run.accuracies[-1][1] for result in seeds),
+            _percent(last_mean(result.run) for result in seeds),
+            _percent(max(accuracy for _, accuracy in result.run.accuracies) for result in seeds),
+            str(theirs.get(name, "")),
         ]
         compared = ["", "", ""]
-        base = bases.get(setting_of(runs[cell]), cell)
-        if base != cell:
-            reached = [first_round_at(ours[base], item.run) for item in items]
+        base = bases.get(setting_of(runs[name]), name)
+        if base != name:
+            reached = [first_round_at(ours[base], result.run) for result in seeds]
             compared[0] = ", ".join("–" if found is None else str(found) for found in reached)
-            compared[1] = f"{100 * (ours[cell] - ours[base]):+.2f}"
-            if cell in theirs and base in theirs:
-                compared[2] = f"{theirs[cell].mean - theirs[base].mean:+.2f}"
+            compared[1] = f"{100 * (ours[name] - ours[base]):+.2f}"
+            if name in theirs and base in theirs:
+                compared[2] = f"{theirs[name].mean - theirs[base].mean:+.2f}"
         lines.append(f"| {' | '.join([*values[:-1], *compared[:2], values[-1], compared[2]])} |")
     picture = f"![Learning curves: {_title(group)}]({(PICTURES / group.name).as_posix()}.png)"
-    lines += [*_by_rounds(cells), *perturbation_table(common), *_went_on(group.runs)]
+    lines += [*_by_rounds(named), *_perturbations(common), *_longer_runs(group.results)]
     return f"### {_title(group)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
 
 
-def _by_rounds(cells: Mapping[str, Sequence[Kept]]) -> list[str]:
-    """How the runs came there: means of ten rounds each, counted from the end; nothing of a handful of rounds."""
-    last = max(row["round"] for items in cells.values() for row in items[0].run.rows)
+def _by_rounds(named: Mapping[str, Sequence[Result]]) -> list[str]:
+    """Return means of ten rounds each, counted from the end; nothing of a handful of rounds."""
+    last = max(row["round"] for seeds in named.values() for row in seeds[0].run.rows)
     if last <= LAST:
         return []
     blocks = [(max(1, end - LAST + 1), end) for end in range(last, 0, -LAST)][::-1]
     lines = ["", f"| mean of rounds | {' | '.join(f'{first}–{end}' for first, end in blocks)} |"]
     lines.append("|---|" + "---:|" * len(blocks))
-    for cell, items in cells.items():
+    for name, seeds in named.items():
         values = [
-            [accuracy for item in items for number, accuracy in item.run.accuracies if first <= number <= end]
+            [accuracy for result in seeds for number, accuracy in result.run.accuracies if first <= number <= end]
             for first, end in blocks
         ]
-        lines.append(f"| {cell} | {' | '.join(_percent(block) if block else '' for block in values)} |")
+        lines.append(f"| {name} | {' | '.join(_percent(block) if block else '' for block in values)} |")
     return lines
 
 
-def _went_on(runs: Sequence[Kept]) -> list[str]:
-    """What the runs came to that have more rounds than others of their group."""
-    common = min(len(item.run.rows) for item in runs)
+def _perturbations(results: Sequence[Result]) -> list[str]:
+    """Return Markdown lines: a row by Lambda and perturbed weights, a column by rho, the means of the last rounds in %.
+
+    Nothing without two values of rho or two kinds of perturbed weights. rho = 0 is FedAvg's run, the same in every row.
+    Left out are runs of FedSOL with another proximal loss than the paper's, and runs of other settings than most have.
+    """
+    by_setting: dict[str, list[Result]] = {}
+    for result in results:
+        by_setting.setdefault(setting_of(result.experiment), []).append(result)
+    alike = max(by_setting.values(), key=len)
+    base = _mean([result for result in alike if result.experiment.algorithm["name"] == "fedavg"])
+    rows: dict[tuple[str, str], dict[float, list[Result]]] = {}
+    for result in alike:
+        table = result.experiment.algorithm
+        if all(table.get(key) == value for key, value in FIXED.items()) and table["rho"] > 0:
+            rows.setdefault((table["strength"], table["perturb"]), {}).setdefault(table["rho"], []).append(result)
+    rhos = sorted({rho for row in rows.values() for rho in row})
+    if len(rhos) < 2 and len({perturb for _, perturb in rows}) < 2:
+        return []
+    titles = ["Lambda", "perturbed", *(["rho = 0 (FedAvg)"] if base else []), *(f"rho = {rho:g}" for rho in rhos)]
+    lines = ["", f"FedSOL by what is perturbed, and rho (mean of the last {LAST} of these rounds):", ""]
+    lines += [f"| {' | '.join(titles)} |", "|---|---|" + "---:|" * (len(titles) - 2)]
+    for (strength, perturb), row in sorted(rows.items()):
+        values = [*([base] if base else []), *(_mean(row.get(rho, [])) for rho in rhos)]
+        lines.append(f"| {' | '.join([f'`{strength}`', perturb, *values])} |")
+    return lines
+
+
+def _mean(results: Sequence[Result]) -> str:
+    """Return the mean over seeds, in %; empty without a run."""
+    return f"{100 * fmean(last_mean(result.run) for result in results):.2f}" if results else ""
+
+
+def _longer_runs(runs: Sequence[Result]) -> list[str]:
+    """Return the accuracy of runs that have more rounds than others of their group."""
+    common = min(result.rounds for result in runs)
     longer = [
-        f"{item.cell} (seed {item.run.experiment.seed}) after {len(item.run.rows)} rounds: "
-        f"{_percent([item.run.accuracies[-1][1]])}, mean of the last {LAST} {_percent([last_mean(item.run)])}"
-        for item in runs
-        if len(item.run.rows) > common
+        f"{result.name} (seed {result.experiment.seed}) after {result.rounds} rounds: "
+        f"{_percent([result.run.accuracies[-1][1]])}, mean of the last {LAST} {_percent([last_mean(result.run)])}"
+        for result in runs
+        if result.rounds > common
     ]
     return ["", f"Longer runs: {'; '.join(longer)}."] if longer else []
 
 
 def _title(group: Group) -> str:
-    """`CIFAR-10, LDA alpha = 0.1, cnn`."""
-    experiment = group.runs[0].run.experiment
+    """Return `CIFAR-10, LDA alpha = 0.1, cnn`."""
+    experiment = group.results[0].experiment
     names = {name: title for title, name in DATASETS.items()}
     partition = experiment.data.partition
     level = f"sharding s = {partition.shards}" if partition.kind == "sharding" else f"LDA alpha = {partition.alpha:g}"
@@ -212,8 +247,8 @@ def _title(group: Group) -> str:
     return f"{names.get(experiment.data.name, experiment.data.name)}, {level}, {experiment.model.name}{part}{about}"
 
 
-def _every_run(kept: Sequence[Kept]) -> str:
-    """Command, seed, commit and machine time of every run."""
+def _every_run(results: Sequence[Result]) -> str:
+    """Return command, seed, commit and machine time of every run."""
     lines = [
         "## Every run\n",
         "Each has experiment.toml, metrics.jsonl, summary.json and environment.json in `results/<run>`. The commands "
@@ -221,29 +256,29 @@ def _every_run(kept: Sequence[Kept]) -> str:
         "| run | command | seed | commit | rounds | machine time |",
         "|---|---|---:|---|---:|---:|",
     ]
-    for item in kept:
-        name = f"{item.group}/{item.cell}"
-        seconds = round(sum(row["seconds"] for row in item.run.rows))
+    for result in results:
+        seconds = round(sum(row["seconds"] for row in result.run.rows))
         lines.append(
-            f"| {name} | {_command(item)} | {item.run.experiment.seed} | {_commit(item.environment)} "
-            f"| {len(item.run.rows)} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
+            f"| {result.group}/{result.name} | {_command(result)} | {result.experiment.seed} "
+            f"| {_commit(result.run.environment)} | {result.rounds} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
         )
-    machines = {_machine(item.environment) for item in kept}
-    total = sum(row["seconds"] for item in kept for row in item.run.rows) / 3600
+    machines = {_machine(result.run.environment) for result in results}
+    total = sum(row["seconds"] for result in results for row in result.run.rows) / 3600
     lines.append(f"\nMade on: {'; '.join(sorted(machines))}. Machine time in all: {total:.1f} hours.\n")
     return "\n".join(lines)
 
 
-def _command(item: Kept) -> str:
-    """The command, and what is needed beside it today: rounds that were added, a setting whose default is another."""
-    command = item.environment["command"]
+def _command(result: Result) -> str:
+    """Return the command, and what it takes beside it today: added rounds, a setting whose default has changed."""
+    command = result.run.environment["command"]
     parts = [f"`{command}`"]
     parts += [
-        f"then `--set rounds={note['to']}` (at {_commit(note)})" for note in item.environment.get("lengthened", [])
+        f"then `--set rounds={note['to']}` (at {_commit(note)})"
+        for note in result.run.environment.get("lengthened", [])
     ]
-    parts += [f"after round {note['after']} at {_commit(note)}" for note in item.environment.get("went_on", [])]
-    strength = item.run.experiment.algorithm.get("strength")
-    used = "algorithm.strength" not in keys_without_effect(item.run.experiment)
+    parts += [f"after round {note['after']} at {_commit(note)}" for note in result.run.environment.get("went_on", [])]
+    strength = result.experiment.algorithm.get("strength")
+    used = "algorithm.strength" not in keys_without_effect(result.experiment)
     if used and strength not in (None, DEFAULT_STRENGTH) and "strength=" not in command:
         parts.append(f"today with `--set algorithm.strength={strength}`")
     return "; ".join(parts).replace("|", "\\|")  # else a `|` in it would end the cell
@@ -254,9 +289,9 @@ def _percent(values: Iterable[float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.results_page", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("results", type=Path, help="folder of the kept runs")
+    parser.add_argument("results", type=Path, help="folder of the runs")
     parser.add_argument("page", type=Path, help="the page to write; its pictures go to images/results beside it")
     options = parser.parse_args(arguments)
     results, page = options.results, options.page
