@@ -192,15 +192,15 @@ def test_compare_makes_a_table_and_a_picture():
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--seeds", "0,zero"], "--seeds: '0,zero'"),
-        (["--seeds", "1,1"], "--seeds: '1,1'"),
+        (["--seeds", "0,zero"], "--seeds: must be whole numbers such as 0,1,2 (got '0,zero')"),
+        (["--seeds", "1,1"], "--seeds: must be different whole numbers such as 0,1,2 (got '1,1')"),
         (["-a", "fedavg,fedavg"], "fedavg and fedavg are the same"),
         (["-a", "fedsol:rho=1,fedsol:rho=1.0"], "are the same"),
         (["-a", "fedsol:rho"], "must be NAME or NAME:key=value"),
         (["-a", "fedavg,scaffold", "--set", "client.optimizer=adam"], "is not allowed with scaffold"),
         (["-a", "fedavg,nosuch"], "algorithm.name: unknown value 'nosuch'"),
         (["-a", "fedsol:rho=big"], "algorithm.rho: must be a valid number (got 'big')"),
-        (["-a", ","], "at least one"),
+        (["-a", ","], "--algorithm: must name at least one"),
         (["-a", "rho=1"], "must be NAME or NAME:key=value"),
     ],
 )
@@ -262,7 +262,7 @@ def test_list_of_something_else():
 
 @pytest.mark.parametrize("name", [row["name"] for row in json.loads(fedsol("list", "experiments", "--json").output)])
 def test_every_experiment_that_comes_along_is_valid(name):
-    from fedsol.cli.commands import read_experiment
+    from fedsol.cli.options import read_experiment
 
     assert read_experiment(name, []).algorithm["name"] == "fedsol"
 

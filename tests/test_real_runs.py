@@ -3,7 +3,7 @@
 import pytest
 
 import fedsol
-from fedsol.cli.commands import read_experiment
+from fedsol.cli.options import read_experiment
 
 
 @pytest.mark.parametrize(("name", "classes"), [("cifar10", 10), ("mnist", 10)])

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 import pytest
 from test_training import assert_same_run
+from typer.testing import CliRunner
 
 import fedsol
 from fedsol import Experiment, InputError
 from fedsol.algorithms.base import Algorithm
+from fedsol.cli.app import app
 from fedsol.core.weights import scale
-from fedsol.studies.grids import Choice, Range, grid_variants, parse_grid
-from fedsol.studies.run_many import Cell, default_jobs, run_cells
-from fedsol.studies.search import JOURNAL, best_point, search
+from fedsol.studies.grid import Choice, Range, grid_variants, parse_grid
+from fedsol.studies.run_many import RunSpec, Study, default_jobs, run_many
+from fedsol.studies.search import JOURNAL, best_result, search
 from fedsol.studies.sweep import sweep
 
 
@@ -43,13 +45,13 @@ def test_grids_are_parsed():
         (["rho"], "must be key=value"),
         (["=1,2"], "must be key=value"),
         (["a="], "must be key=value"),
-        (["a=1,1"], "has a value twice"),
-        (["a=,"], "has a value twice, or none"),
-        (["a=1", "a=2"], "a is given twice"),
+        (["a=1,1"], "must have one value or more, all different"),
+        (["a=,"], "must have one value or more, all different"),
+        (["a=1", "a=2"], "a must be named once"),
         (["seed=1,2"], "use --seeds"),
         (["a=2..1"], "the lower one first"),
         (["a=x..y"], "must be numbers"),
-        (["a=log:0..1"], "must be above 0"),
+        (["a=log:0..1"], "must be greater than 0"),
     ],
 )
 def test_bad_grids_are_named(texts, message):
@@ -89,15 +91,17 @@ def rows_of(path):
 def test_runs_side_by_side_are_the_runs_one_after_another(tiny, tmp_path):
     axes = parse_grid(["client.lr=0.01,0.05"])
     heard = []
-    two = sweep(axes, tiny, [0, 1], tmp_path / "two", jobs=2, tell=lambda outcome: heard.append(outcome.cell.label))
-    one = sweep(axes, tiny, [0, 1], tmp_path / "one", jobs=1)
+    two = sweep(
+        axes, tiny, Study(tmp_path / "two", [0, 1], jobs=2, finished=lambda outcome: heard.append(outcome.spec.label))
+    )
+    one = sweep(axes, tiny, Study(tmp_path / "one", [0, 1], jobs=1))
     assert sorted(heard) == [f"client.lr={lr} seed {seed}" for lr in ("0.01", "0.05") for seed in (0, 1)]
-    for left, right in zip(two.points, one.points, strict=True):
-        assert left.settings == right.settings
-        for run, other in zip(left.result.runs, right.result.runs, strict=True):
+    for left, right in zip(two.results, one.results, strict=True):
+        assert two.settings(left) == one.settings(right)
+        for run, other in zip(left.runs, right.runs, strict=True):
             assert_same_run(run, other)
     row = rows_of(tmp_path / "two" / "sweep.csv")[1]
-    finals = [run.final_accuracy for run in two.points[1].result.runs]
+    finals = [run.final_accuracy for run in two.results[1].runs]
     assert row["client.lr"] == "0.05"
     assert row["seeds"] == "2"
     assert float(row["final_mean"]) == pytest.approx(sum(finals) / 2, abs=1e-6)
@@ -108,16 +112,16 @@ def test_runs_side_by_side_are_the_runs_one_after_another(tiny, tmp_path):
 
 def test_a_sweep_is_resumed_cell_by_cell(tiny, tmp_path):
     axes = parse_grid(["client.lr=0.01,0.05"])
-    whole = sweep(axes, tiny, [0], tmp_path, jobs=2)
+    whole = sweep(axes, tiny, Study(tmp_path, [0], jobs=2))
     with pytest.raises(InputError, match="holds a run already"):
-        sweep(axes, tiny, [0], tmp_path, jobs=2)
+        sweep(axes, tiny, Study(tmp_path, [0], jobs=2))
     kept = (tmp_path / "client.lr=0.01" / "seed-0" / "environment.json").read_bytes()
-    wider = sweep(parse_grid(["client.lr=0.01,0.05,0.1"]), tiny, [0], tmp_path, resume=True, jobs=2)
+    wider = sweep(parse_grid(["client.lr=0.01,0.05,0.1"]), tiny, Study(tmp_path, [0], resume=True, jobs=2))
     assert (tmp_path / "client.lr=0.01" / "seed-0" / "environment.json").read_bytes() == kept
-    assert len(wider.points) == 3
-    assert_same_run(wider.points[0].result.runs[0], whole.points[0].result.runs[0])
+    assert len(wider.results) == 3
+    assert_same_run(wider.results[0].runs[0], whole.results[0].runs[0])
     with pytest.raises(InputError, match=r"started with other values of client\.epochs"):
-        sweep(axes, tiny.override({"client.epochs": 2}), [0], tmp_path, resume=True, jobs=2)
+        sweep(axes, tiny.override({"client.epochs": 2}), Study(tmp_path, [0], resume=True, jobs=2))
 
 
 @dataclass(frozen=True)
@@ -138,11 +142,11 @@ class FailsAbove(Algorithm):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_that_fails_does_not_stop_the_others(tiny, tmp_path, jobs):
     base = tiny.override({"algorithm.name": "test_sweep:FailsAbove"})
-    found = sweep(parse_grid(["algorithm.factor=3.0,1.0"]), base, [0], tmp_path, jobs=jobs)
-    failed, fine = found.points
-    assert "not finite" in failed.result.failures[0]
-    assert failed.result.runs == []
-    assert len(fine.result.runs) == 1
+    found = sweep(parse_grid(["algorithm.factor=3.0,1.0"]), base, Study(tmp_path, [0], jobs=jobs))
+    failed, fine = found.results
+    assert "not finite" in failed.failures[0]
+    assert failed.runs == []
+    assert len(fine.runs) == 1
     rows = rows_of(tmp_path / "sweep.csv")
     assert [row["failures"] for row in rows] == ["1", "0"]
     assert rows[0]["final_mean"] == ""
@@ -157,19 +161,19 @@ class Dies(Algorithm):
 
 
 def test_a_process_that_dies_is_a_failure_with_its_exit_code(tiny, tmp_path):
-    cells = [
-        Cell(name, tiny.override({"algorithm.name": algorithm}), tmp_path / name)
+    specs = [
+        RunSpec(name, tiny.override({"algorithm.name": algorithm}), tmp_path / name)
         for name, algorithm in (("dies", "test_sweep:Dies"), ("lives", "fedavg"))
     ]
-    outcomes = {outcome.cell.label: outcome for outcome in run_cells(cells, lambda _: (), False, jobs=2)}
+    outcomes = {outcome.spec.label: outcome for outcome in run_many(specs, lambda _: (), False, jobs=2)}
     assert outcomes["dies"].failure == "dies: its process ended with exit code 7"
     assert outcomes["lives"].run.final_accuracy is not None
 
 
 def test_as_many_jobs_as_cores_but_no_more_than_runs(tiny, tmp_path):
-    cells = [Cell("a", tiny, tmp_path / "a")]
-    assert default_jobs(cells) == 1
-    assert default_jobs(cells * 100) == len(os.sched_getaffinity(0))
+    specs = [RunSpec("a", tiny, tmp_path / "a")]
+    assert default_jobs(specs) == 1
+    assert default_jobs(specs * 100) == len(os.sched_getaffinity(0))
 
 
 def test_ctrl_c_saves_every_run_and_the_sweep_goes_on(tmp_path):
@@ -200,21 +204,22 @@ def test_ctrl_c_saves_every_run_and_the_sweep_goes_on(tmp_path):
 
 def test_search_proposes_the_same_again_and_goes_on(tiny, tmp_path):
     axes = parse_grid(["client.lr=log:0.001..0.1", "client.epochs=1..2", "algorithm.name=fedavg,fedprox"])
-    whole = search(axes, tiny, [0], tmp_path / "whole", trials=4)
-    search(axes, tiny, [0], tmp_path / "cut", trials=2)
-    again = search(axes, tiny, [0], tmp_path / "cut", trials=4, resume=True)
-    assert [point.settings for point in again.points] == [point.settings for point in whole.points]
-    assert len({point.settings["client.lr"] for point in whole.points}) == 4
-    assert all(0.001 <= point.settings["client.lr"] <= 0.1 for point in whole.points)
-    assert all(point.settings["client.epochs"] in (1, 2) for point in whole.points)
-    finals = [point.result.runs[0].final_accuracy for point in whole.points]
-    assert best_point(whole).result.runs[0].final_accuracy == max(finals)
+    whole = search(axes, tiny, Study(tmp_path / "whole", [0]), 4)
+    search(axes, tiny, Study(tmp_path / "cut", [0]), 2)
+    again = search(axes, tiny, Study(tmp_path / "cut", [0], resume=True), 4)
+    assert list(map(again.settings, again.results)) == list(map(whole.settings, whole.results))
+    settings = [whole.settings(result) for result in whole.results]
+    assert len({point["client.lr"] for point in settings}) == 4
+    assert all(0.001 <= point["client.lr"] <= 0.1 for point in settings)
+    assert all(point["client.epochs"] in (1, 2) for point in settings)
+    finals = [result.runs[0].final_accuracy for result in whole.results]
+    assert best_result(whole).runs[0].final_accuracy == max(finals)
     assert all(json.loads(line) for line in (tmp_path / "whole" / JOURNAL).read_text().splitlines())
 
 
 def test_a_search_killed_within_a_trial_makes_that_trial_again(tiny, tmp_path, monkeypatch):
     axes = parse_grid(["client.lr=log:0.001..0.1"])
-    whole = search(axes, tiny, [0], tmp_path / "whole", trials=3)
+    whole = search(axes, tiny, Study(tmp_path / "whole", [0]), 3)
     import fedsol.studies.search
 
     real, calls = fedsol.studies.search.run_variants, []
@@ -227,26 +232,28 @@ def test_a_search_killed_within_a_trial_makes_that_trial_again(tiny, tmp_path, m
 
     monkeypatch.setattr(fedsol.studies.search, "run_variants", dying)
     with pytest.raises(KeyboardInterrupt):
-        search(axes, tiny, [0], tmp_path / "cut", trials=3)
-    again = search(axes, tiny, [0], tmp_path / "cut", trials=3, resume=True)
-    assert [point.settings for point in again.points] == [point.settings for point in whole.points]
+        search(axes, tiny, Study(tmp_path / "cut", [0]), 3)
+    again = search(axes, tiny, Study(tmp_path / "cut", [0], resume=True), 3)
+    assert list(map(again.settings, again.results)) == list(map(whole.settings, whole.results))
 
 
 def test_bad_searches_are_refused(tiny, tmp_path):
     axes = parse_grid(["client.lr=0.01..0.1"])
-    with pytest.raises(InputError, match="--search: 0 is not allowed"):
-        search(axes, tiny, [0], tmp_path / "a", trials=0)
+    for option in ("--search", "--jobs"):
+        done = CliRunner().invoke(app, ["sweep", "--grid", "client.lr=0.01..0.1", option, "0"])
+        assert done.exit_code == 2
+        assert option in done.output
     with pytest.raises(InputError, match=r"client\.epochs: must be greater than or equal to 1 \(got 0\)"):
-        search(parse_grid(["client.epochs=0..3"]), tiny, [0], tmp_path / "a", trials=1)
+        search(parse_grid(["client.epochs=0..3"]), tiny, Study(tmp_path / "a", [0]), 1)
     assert not (tmp_path / "a").exists()
-    search(axes, tiny, [0], tmp_path / "b", trials=1)
+    search(axes, tiny, Study(tmp_path / "b", [0]), 1)
     with pytest.raises(InputError, match="holds a search already"):
-        search(axes, tiny, [0], tmp_path / "b", trials=1)
-    with pytest.raises(InputError, match="began with another --grid"):
-        search(parse_grid(["client.lr=0.01..0.2"]), tiny, [0], tmp_path / "b", trials=2, resume=True)
+        search(axes, tiny, Study(tmp_path / "b", [0]), 1)
+    with pytest.raises(InputError, match="--grid: must be that of the search in"):
+        search(parse_grid(["client.lr=0.01..0.2"]), tiny, Study(tmp_path / "b", [0], resume=True), 2)
 
 
 def test_without_optuna_a_search_says_how_to_get_it(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"pip install 'fedsol\[search\]'"):
-        search(parse_grid(["client.lr=0.01..0.1"]), tiny, [0], tmp_path, trials=1)
+        search(parse_grid(["client.lr=0.01..0.1"]), tiny, Study(tmp_path, [0]), 1)

@@ -137,9 +137,9 @@ def test_an_unknown_tracker_is_one_message(tmp_path, monkeypatch):
 
 def test_the_adapters_import_their_packages_only_when_used():
     code = (
-        "import sys\nfrom fedsol.cli.watching import Watching\n"
+        "import sys\nfrom fedsol.cli.observers import Observers\n"
         "from fedsol.trackers import make_tracker, TRACKERS\n"
-        "Watching(track='')\n"
+        "Observers()\n"
         "assert not {'wandb', 'mlflow', 'tensorboard'} & set(sys.modules), sys.modules.keys()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -175,7 +175,7 @@ def test_models_partitions_and_objectives():
 
 
 def test_the_papers_experiment_is_that_of_the_ready_file():
-    from fedsol.cli.commands import read_experiment
+    from fedsol.cli.options import read_experiment
     from fedsol.federation.federation import fill_defaults
 
     ready = read_experiment("cifar10", ["algorithm.name=fedsam"])

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.analysis.analyze import ANALYSES, WITHOUT_RUNS, Options, Runs, Source, analyze, check, find_runs
-from fedsol.cli.commands import read_experiment, say, show_warnings
+from fedsol.cli.console import say, show_warnings
+from fedsol.cli.options import read_experiment
 from fedsol.config.tables import unknown_name
 from fedsol.errors import InputError
 from fedsol.runs.directory import RunDirectory

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsol.cli.options import ExperimentArgument, SetOption
+from fedsol.cli.console import say, say_table
+from fedsol.cli.options import ExperimentArgument, SetOption, read_experiment
 from fedsol.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ def estimate(
     """Estimate time, memory and bytes, here and for a deployment. Download and write nothing."""
     from rich.console import Console
 
-    from fedsol.cli.commands import read_experiment
     from fedsol.studies.estimate import Network
     from fedsol.studies.estimate import estimate as estimate_plans
     from fedsol.studies.plan import Request, make_plans
@@ -89,7 +89,6 @@ def parse_quantity(option: str, text: str | None, units: Mapping[str, float], ex
 
 
 def _print(plan: "Plan", found: Sequence[Result], notes: Sequence[str]) -> None:
-    from fedsol.cli.commands import say
     from fedsol.studies.estimate import show_bytes, show_seconds
 
     client = plan.experiment.client
@@ -144,18 +143,7 @@ def _print(plan: "Plan", found: Sequence[Result], notes: Sequence[str]) -> None:
 
 
 def _table(title: str, columns: Mapping[str, Callable[[Result], str]], found: Sequence[Result]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from fedsol.cli.commands import console
-
-    table = Table(title=title, title_justify="left")
-    table.add_column("method", overflow="fold")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for one in found:
-        table.add_row(escape(one["label"]), *(show(one) for show in columns.values()))
-    console.print(table)
+    say_table(["method", *columns], [[one["label"], *(show(one) for show in columns.values())] for one in found], title)
 
 
 def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:

@@ -1,45 +1,67 @@
-"""What `fedsol flower …` does, once its arguments are known."""
+"""`fedsol flower app` and `fedsol flower run`: federations of many machines."""
 
 import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from fedsol.cli.commands import console, read_experiment
-from fedsol.engines import require_flower
+import typer
+
+from fedsol.cli.console import say
+from fedsol.cli.options import ExperimentArgument, SetOption, read_experiment
 from fedsol.errors import InputError, RunError
-from fedsol.federation.federation import build_federation
 
 STARTED = re.compile(r"started run (\d+)")
 COMPLETED = "finished:completed"
-LOOKS = 30
-"""How often, a second apart, Flower is asked whether a run whose stream has ended is over."""
+STATUS_CHECKS = 30
+"""How many times, a second apart, to ask Flower whether a run whose stream has ended is over."""
 
 
-def write_app_for(name: str | None, changes: Sequence[str], folder: Path, out: Path, app_name: str) -> None:
-    """`fedsol flower app`. The experiment is made concrete first: what fails here would fail on the server."""
+def app(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder of the app.")],
+    experiment: ExperimentArgument = None,
+    changes: SetOption = None,
+    run_directory: Annotated[Path, typer.Option("--run", help="Directory of the run, on the server's machine.")] = Path(
+        "runs/flower"
+    ),
+    name: Annotated[str, typer.Option("--name", help="Name of the app.")] = "fedsol-app",
+) -> None:
+    """Write an experiment as a Flower app, ready for `flwr run`."""
+    from fedsol.engines import require_flower
+
     require_flower()
     from fedsol.deployment.app import write_app
     from fedsol.engines.flower.grid import check_privacy
+    from fedsol.federation.federation import build_federation
 
-    experiment = read_experiment(name, ["engine.kind=flower", *changes])
-    if experiment.data.private.test is not None:  # the server has another working directory than this command
-        test = Path(experiment.data.private.test).expanduser().absolute()
-        experiment = experiment.override({"data.private.test": str(test)})
-    federation = build_federation(experiment)
+    settings = read_experiment(experiment, ["engine.kind=flower", *(changes or [])])
+    if settings.data.private.test is not None:  # the server has another working directory than this command
+        test = Path(settings.data.private.test).expanduser().absolute()
+        settings = settings.override({"data.private.test": str(test)})
+    federation = build_federation(settings)  # an error here is better than the same one on the server
     check_privacy(federation)
-    write_app(federation.experiment, folder, out.expanduser().absolute(), app_name)
-    console.print(f"The app is in {folder}. Start it on a SuperLink: fedsol flower run {folder} LINK", highlight=False)
+    write_app(federation.experiment, folder, run_directory.expanduser().absolute(), name)
+    say(f"The app is in {folder}. Start it on a SuperLink: fedsol flower run {folder} LINK")
 
 
-def run_app(folder: Path, link: str, resume: bool, changes: Sequence[str], personalize: str = "") -> None:
-    """`fedsol flower run`: `flwr run` with the run configuration written out."""
+def run(
+    folder: Annotated[Path, typer.Argument(help="The app's folder.")],
+    link: Annotated[str, typer.Argument(help="A SuperLink named in Flower's configuration.")] = "local",
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run of this app.")] = False,
+    changes: SetOption = None,
+    personalize: Annotated[
+        str, typer.Option("--personalize", help="Then train a model for every node: 'finetune; test=held-out'.")
+    ] = "",
+) -> None:
+    """Start an app on a SuperLink and show its output."""
+    from fedsol.engines import require_flower
+
     require_flower()
     if not (folder / "pyproject.toml").is_file():
-        raise InputError(f"{folder}: is no Flower app (no pyproject.toml); make one with: fedsol flower app")
+        raise InputError(f"{folder}: must be a Flower app (no pyproject.toml); make one with: fedsol flower app")
     config = [f"resume={'true' if resume else 'false'}"]
     if changes:
         if any("'" in change or ";" in change for change in changes):
@@ -47,17 +69,17 @@ def run_app(folder: Path, link: str, resume: bool, changes: Sequence[str], perso
         config.append(f"set='{';'.join(changes)}'")
     if personalize:
         if "'" in personalize:
-            raise InputError("--personalize: values with ' are not allowed")
+            raise InputError(f"--personalize: values with ' are not allowed (got {personalize})")
         config.append(f"personalize='{personalize}'")
     flwr = str(Path(sys.executable).with_name("flwr"))
     identifier = _stream([flwr, "run", str(folder), link, "--stream", "--run-config", " ".join(config)])
     status = _status(flwr, link, identifier) if identifier else "not started"
     if status != COMPLETED:
-        raise RunError(f"the run {identifier or ''} on {link} is {status}; what it said is above")
+        raise RunError(f"the run {identifier or ''} on {link} is {status}; its output is above")
 
 
 def _stream(command: list[str]) -> str | None:
-    """Runs `flwr run`, showing what it says; returns the id of the run that it started."""
+    """Show the output of `flwr run`; return the id of the run that it started."""
     found = None
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -69,9 +91,9 @@ def _stream(command: list[str]) -> str | None:
 
 
 def _status(flwr: str, link: str, identifier: str) -> str:
-    """What Flower says about a run that is over; its stream may end a moment before the run does."""
+    """Return the status of a run, once it is over: its stream may end a moment before the run does."""
     status = "unknown"
-    for _ in range(LOOKS):
+    for _ in range(STATUS_CHECKS):
         command = [flwr, "list", link, "--run-id", identifier, "--format", "json"]
         done = subprocess.run(command, capture_output=True, text=True)
         runs = json.loads(done.stdout or "{}").get("runs", [])

@@ -1,16 +1,19 @@
-"""What the commands of the command line share: arguments, exit codes, names of new directories."""
+"""What the commands share: arguments, exit codes, the experiment they name, and new directories."""
 
 import functools
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from fedsol.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from fedsol.config.experiment import Experiment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -19,26 +22,25 @@ ExperimentArgument = Annotated[
     typer.Argument(metavar="[EXPERIMENT]", help="A TOML file, or a name from `fedsol list experiments`."),
 ]
 SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting; may be given often."),
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting; repeatable.")
 ]
-OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Directory to write to (default: below runs/).")]
-RootOption = Annotated[Path, typer.Option("--root", help="Folder that holds the datasets.")]
+OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Output directory (default: below runs/).")]
+SeedsOption = Annotated[str, typer.Option("--seeds", help="Comma-separated.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the runs in --out.")]
+JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, each in its own process.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
 
 
 def guarded(command: Command) -> Command:
-    """Exit codes of the contract: 2 bad input, 1 a run that failed, 130 interrupted; one message, no traceback."""
+    """Exit with 2 for bad input, 1 for a failed run, 130 if interrupted: one message, no traceback."""
 
     @functools.wraps(command)
     def wrapper(*arguments: Any, **options: Any) -> Any:
         try:
             return command(*arguments, **options)
-        except InputError as error:
+        except (InputError, RunError) as error:
             print(f"error: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
-        except RunError as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
+            raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C changes nothing
             print("interrupted", file=sys.stderr)
@@ -47,8 +49,17 @@ def guarded(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]
 
 
+def read_experiment(name: str | None, changes: Sequence[str] | None = None) -> "Experiment":
+    """Return the experiment of a file or name (default: the quick start), with `--set` applied."""
+    from fedsol.config.experiment import Experiment, find_experiment
+    from fedsol.config.overrides import apply_overrides, parse_override
+
+    tables = find_experiment(name or "quickstart")
+    return Experiment(**apply_overrides(tables, dict(map(parse_override, changes or ()))))
+
+
 def new_directory(label: str) -> Path:
-    """A directory below runs/ that no other run has."""
+    """Return a directory below runs/ that does not exist yet."""
     base = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
     path, number = base, 1
     while path.exists():

@@ -1,16 +1,20 @@
-"""`fedsol report`."""
+"""`fedsol report`: one HTML page about runs."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
-from fedsol.report.page import write_report
+from fedsol.cli.console import say
 
 
-def make_report(places: Sequence[Path], out: Path) -> None:
-    """Writes the page and says where it is."""
+def report(
+    places: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or directories with runs below them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained HTML page about one run or many: table, curves, classes, partition, settings."""
+    from fedsol.report.page import write_report
+
     runs = write_report(places, out)
     size = out.stat().st_size / 1e6
-    text = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {out} ({size:.1f} MB), one file to open or send."
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+    say(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {out} ({size:.1f} MB), one file to open or send.")

@@ -1,99 +1,89 @@
-"""`fedsol sweep`: from the words on the command line to a table and a picture."""
+"""`fedsol sweep`: a grid of settings over seeds, or a search in it, as a table and a picture."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.markup import escape
-from rich.table import Table
+import typer
 
-from fedsol.cli.commands import console, read_experiment, say, show_warnings, spread_text
+from fedsol.cli.compare import RESULTS, result_texts
+from fedsol.cli.console import resume_hint, say, say_table, show_warnings
+from fedsol.cli.options import (
+    ExperimentArgument,
+    OutOption,
+    ResumeOption,
+    SeedsOption,
+    SetOption,
+    new_directory,
+    read_experiment,
+)
 from fedsol.errors import RunError
-from fedsol.studies.grids import Choice, parse_grid
-from fedsol.studies.run_many import Outcome, check_jobs
-from fedsol.studies.sweep import Sweep, sweep
-from fedsol.studies.variants import parse_seeds
-from fedsol.training.progress import percent
+
+if TYPE_CHECKING:
+    from fedsol.studies.run_many import Outcome
 
 
-def sweep_settings(
-    name: str | None,
-    grid: Sequence[str],
-    seeds: str,
-    changes: Sequence[str],
-    out: Path,
-    resume: bool,
-    jobs: int | None,
-    trials: int | None,
+def sweep(
+    experiment: ExperimentArgument = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=V1,V2,…",
+            help="A setting and its values; repeatable. With --search also KEY=LOW..HIGH or KEY=log:LOW..HIGH.",
+        ),
+    ] = None,
+    seeds: SeedsOption = "0,1,2",
+    changes: SetOption = None,
+    out: OutOption = None,
+    resume: ResumeOption = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Runs at a time (default: one per core).")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option("--search", min=1, metavar="N", help="Let Optuna choose N settings (needs fedsol[search])."),
+    ] = None,
 ) -> None:
-    """Everything is checked before the first run."""
+    """Run a grid of settings over seeds, or search it: a table and a picture."""
     from fedsol.plots.sweep import draw_sweep
+    from fedsol.studies.grid import Choice, parse_grid, value_text
+    from fedsol.studies.run_many import Study
+    from fedsol.studies.search import best_result, search
+    from fedsol.studies.sweep import sweep as run_grid
+    from fedsol.studies.variants import parse_seeds
 
     show_warnings()
-    check_jobs(jobs)
-    base, axes, seed_list = read_experiment(name, changes), parse_grid(grid), parse_seeds(seeds)
-    runs = len(seed_list)
-    for axis in axes:
-        runs *= len(axis.values) if isinstance(axis, Choice) and trials is None else 1
-    tell = teller(runs * (trials or 1))
-    try:
-        if trials is None:
-            found = sweep(axes, base, seed_list, out, resume, jobs, tell)
-        else:
-            from fedsol.studies.search import search
-
-            found = search(axes, base, seed_list, out, trials, resume, jobs, tell)
-    except KeyboardInterrupt:
-        if out.exists():
-            say(f"\nSaved in {out}. Go on with the same command, --out {out} and --resume.")
-        raise
+    out = out or new_directory("sweep")
+    base, axes, seed_list = read_experiment(experiment, changes), parse_grid(grid or []), parse_seeds(seeds)
+    settings = trials or math.prod(len(axis.values) for axis in axes if isinstance(axis, Choice))
+    study = Study(out, seed_list, resume, jobs, finished=_counter(settings * len(seed_list)))
+    with resume_hint(out, f"the same command, --out {out} and --resume"):
+        found = search(axes, base, study, trials) if trials else run_grid(axes, base, study)
     rows = found.rows()
-    if any(row["final_accuracy"] for row in rows):
-        finished = next(run for point in found.points for run in point.result.runs)
-        title = f"{Path(finished.experiment.data.name).stem}, {finished.experiment.rounds} rounds"
+    if runs := [run for result in found.results for run in result.runs]:
+        title = f"{Path(runs[0].experiment.data.name).stem}, {runs[0].experiment.rounds} rounds"
         named = f"{len(seed_list)} seeds" if len(seed_list) > 1 else f"seed {seed_list[0]}"
         draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}")
         say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
-        console.print(sweep_table(found))
-        if trials is not None:
-            from fedsol.studies.search import best_point
-
-            say(f"Best: {best_point(found).result.variant.label}")
+        lines = [[*(value_text(row["settings"][key]) for key in found.keys), *result_texts(row)] for row in rows]
+        say_table([*found.keys, *RESULTS], lines, text_columns=len(found.keys))
+        if trials:
+            say(f"Best: {best_result(found).variant.label}")
         say(f"Picture: {out / 'sweep.png'}   Table: {out / 'sweep.csv'}   Runs: {out}")
-    if failures := [failure for point in found.points for failure in point.result.failures]:
+    if failures := [failure for result in found.results for failure in result.failures]:
         raise RunError("\n".join(failures))
 
 
-def teller(total: int) -> Callable[[Outcome], None]:
-    """Says which of so many runs are done."""
+def _counter(total: int) -> "Callable[[Outcome], None]":
+    """Return a function that says which of all runs is finished."""
+    from fedsol.training.progress import percent
+
     done = 0
 
-    def tell(outcome: Outcome) -> None:
+    def count(outcome: "Outcome") -> None:
         nonlocal done
         done += 1
         text = "failed" if outcome.run is None else f"final accuracy {percent(outcome.run.final_accuracy)}"
-        say(f"[{done}/{total}] {outcome.cell.label}: {text}")
+        say(f"[{done}/{total}] {outcome.spec.label}: {text}")
 
-    return tell
-
-
-def sweep_table(found: Sweep) -> Table:
-    """The table of a sweep for people."""
-    table = Table()
-    for key in found.keys:
-        table.add_column(escape(key), overflow="fold")
-    for column in ("final", "best", "seconds"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in found.rows():
-        settings = [
-            escape(f"{row['settings'][key]:g}" if _is_float(row, key) else str(row["settings"][key]))
-            for key in found.keys
-        ]
-        spreads = [spread_text(row[key]) for key in ("final_accuracy", "best_accuracy")]
-        failed = f" ({len(row['failures'])} failed)" if row["failures"] else ""
-        table.add_row(*settings, spreads[0] + failed, spreads[1], f"{row['seconds']:.1f}")
-    return table
-
-
-def _is_float(row: dict[str, object], key: str) -> bool:
-    settings = row["settings"]
-    return isinstance(settings, dict) and isinstance(settings[key], float)
+    return count

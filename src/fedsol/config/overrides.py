@@ -1,16 +1,18 @@
-"""Dotted keys: `--set`, tables flattened to one, and the keys in which two experiments differ."""
+"""What a command line says: `--set` and comma lists; dotted keys, and those in which two experiments differ."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedsol.config.algorithm import make_algorithm
 from fedsol.errors import InputError
 
 if TYPE_CHECKING:
     from fedsol.config.experiment import Experiment
+
+Number = TypeVar("Number", int, float)
 
 KEYS_WITHOUT_EFFECT = {
     "engine.kind",
@@ -38,6 +40,20 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts of a comma-separated list, without spaces and empty parts."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
+    """Return the numbers of a comma-separated list."""
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError as error:
+        kinds = "whole numbers" if kind is int else "numbers"
+        raise InputError(f"{option}: must be {kinds} such as 0,1,2 (got {text!r})") from error
 
 
 def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """personalize_client(): one client's own model from the global one, and how well it does; plain numbers come out."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,6 +13,7 @@ from torch import Tensor
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.personal import KNNPer, LocalOnly
 from fedsol.config.fields import Number, Share
+from fedsol.config.overrides import parse_numbers
 from fedsol.config.tables import Table, input_error
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
@@ -138,12 +139,12 @@ def check_held_out(held_out: float, settings: PersonalSettings) -> None:
         )
 
 
-def parse_epochs(text: str) -> Sequence[int]:
-    """`1,5`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise InputError(f"--epochs: {text!r} is not allowed: must be whole numbers such as 1,5")
-    return [int(part) for part in parts]
+def parse_epochs(text: str) -> list[int]:
+    """Parse `1,5`."""
+    epochs = parse_numbers("--epochs", text, int)
+    if min(epochs) < 0:
+        raise InputError(f"--epochs: must be whole numbers such as 1,5 (got {text!r})")
+    return epochs
 
 
 @dataclass(frozen=True)

@@ -164,10 +164,10 @@ class Reproduction:
         from fedsol.training.progress import progress
 
         keys = {label: key for key, (label, _) in self.missing.items()}
-        runs = [run_many.Cell(label, run, self.store.place_for(run)) for label, run in self.missing.values()]
+        runs = [run_many.RunSpec(label, run, self.store.place_for(run)) for label, run in self.missing.values()]
         started = iter(range(1, len(runs) + 1))
 
-        def say(run: run_many.Cell) -> None:
+        def say(run: run_many.RunSpec) -> None:
             self._say(f"{next(started)}/{len(runs)} {run.label}: {run.path}")
 
         def callbacks(label: str) -> list[Callback]:
@@ -178,13 +178,13 @@ class Reproduction:
 
         failures = []
         try:
-            for outcome in run_many.run_cells(runs, callbacks, True, self.options.jobs):
+            for outcome in run_many.run_many(runs, callbacks, True, self.options.jobs):
                 if outcome.failure is not None:
                     failures.append(outcome.failure)
                     continue
                 if self.options.jobs > 1:
-                    say(outcome.cell)
-                self.finished[keys[outcome.cell.label]] = Run.load(outcome.cell.path)
+                    say(outcome.spec)
+                self.finished[keys[outcome.spec.label]] = Run.load(outcome.spec.path)
                 self.write()
         except KeyboardInterrupt:
             self._say(f"\nSaved in {self.store.folder}. Continue with the same command.")

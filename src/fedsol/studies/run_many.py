@@ -1,10 +1,11 @@
-"""Many runs, one after another or several at a time; each is a cell of a table and has a directory of its own."""
+"""Many runs, one after another or several at a time, each in its own directory."""
 
 import json
 import multiprocessing
 import os
 import signal
 import sys
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,12 +23,13 @@ from fedsol.runs.directory import RunDirectory
 from fedsol.runs.run import Run
 from fedsol.training.loop import Callback, train
 
-Watch = Callable[[str], Sequence[Callback]]
+MakeCallbacks = Callable[[str], Sequence[Callback]]
+"""The callbacks of a run, by its label."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of a table."""
+class RunSpec:
+    """An experiment, its name for people, and its directory."""
 
     label: str
     experiment: Experiment
@@ -36,50 +38,57 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The run of a cell, or why it failed."""
+    """A finished run, or the reason why it failed."""
 
-    cell: Cell
+    spec: RunSpec
     run: Run | None = None
     failure: str | None = None
 
 
-def refuse_taken(cells: Sequence[Cell], resume: bool) -> None:
-    """Without `resume`, no cell may hold a run already."""
-    if not resume and (taken := [cell.path for cell in cells if RunDirectory(cell.path).exists]):
-        raise InputError(f"{taken[0]}: holds a run already; resume (--resume) or choose another directory (--out)")
+@dataclass(frozen=True)
+class Study:
+    """Where and how the runs of a comparison, sweep or search are made."""
+
+    out: Path
+    seeds: Sequence[int]
+    resume: bool = False
+    jobs: int | None = None
+    """Runs at a time (default: one per core)."""
+    callbacks: MakeCallbacks = lambda _: ()
+    """Used when runs are made one after another."""
+    finished: Callable[[Outcome], None] = lambda _: None
+    """Called after every run."""
 
 
-def check_jobs(jobs: int | None) -> None:
-    """Refuses fewer than one run at a time."""
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs: {jobs} is not allowed; it must be 1 or more")
+def default_jobs(specs: Sequence[RunSpec]) -> int:
+    """Return one job per core, or a single one on a GPU, which several runs would share."""
+    on_gpu = torch.cuda.is_available() and any(spec.experiment.engine.device != "cpu" for spec in specs)
+    return 1 if on_gpu else max(1, min(available_cores(), len(specs)))
 
 
-def default_jobs(cells: Sequence[Cell]) -> int:
-    """As many runs at a time as there are cores, on processors; one after another on a GPU, which they would share."""
-    on_gpu = torch.cuda.is_available() and any(cell.experiment.engine.device != "cpu" for cell in cells)
-    return 1 if on_gpu else max(1, min(available_cores(), len(cells)))
+def run_many(
+    specs: Sequence[RunSpec], callbacks: MakeCallbacks, resume: bool, jobs: int | None = 1
+) -> Iterator[Outcome]:
+    """Yield every outcome as soon as it is known. A run that fails does not stop the others.
 
-
-def run_cells(cells: Sequence[Cell], watch: Watch, resume: bool, jobs: int = 1) -> Iterator[Outcome]:
-    """Runs the cells and gives each outcome as it comes; a run that fails does not keep the others from being made.
-
-    With several jobs, each run is one process that trains its clients one after another, since for small models the
-    messages between workers cost more than they save. Results are bitwise the same either way.
+    With several jobs, each run is one process that trains its clients one after another: for small models, messages
+    between workers cost more than they save. Results are bitwise the same either way.
     """
-    refuse_taken(cells, resume)
+    if not resume and (taken := [spec.path for spec in specs if RunDirectory(spec.path).exists]):
+        raise InputError(f"{taken[0]}: holds a run already; resume (--resume) or choose another directory (--out)")
+    jobs = default_jobs(specs) if jobs is None else jobs
     if jobs > 1:
-        yield from _side_by_side(cells, resume, jobs)
+        yield from _side_by_side(specs, resume, jobs)
         return
-    for cell in cells:
+    for spec in specs:
         try:
-            yield Outcome(cell, train(cell.experiment, watch(cell.label), cell.path, resume))
+            yield Outcome(spec, train(spec.experiment, callbacks(spec.label), spec.path, resume))
         except RunError as error:
-            yield Outcome(cell, failure=f"{cell.label}: {error}")
+            yield Outcome(spec, failure=f"{spec.label}: {error}")
 
 
-def _side_by_side(cells: Sequence[Cell], resume: bool, jobs: int) -> Iterator[Outcome]:
-    waiting = deque(cells)
+def _side_by_side(specs: Sequence[RunSpec], resume: bool, jobs: int) -> Iterator[Outcome]:
+    waiting = deque(specs)
     running: dict[Connection, _Process] = {}
     try:
         while waiting or running:
@@ -95,46 +104,44 @@ def _side_by_side(cells: Sequence[Cell], resume: bool, jobs: int) -> Iterator[Ou
 
 
 class _Process:
-    """One run in a process of its own. It leaves its results in its directory; only an error crosses the pipe."""
+    """One run in its own process. Results are read from its directory; only errors are sent."""
 
-    def __init__(self, cell: Cell, resume: bool) -> None:
-        self.cell = cell
+    def __init__(self, spec: RunSpec, resume: bool) -> None:
+        self.spec = spec
         forks = sys.platform == "linux" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         context = multiprocessing.get_context("fork" if forks else "spawn")
         self.connection, theirs = context.Pipe(duplex=False)
-        local = cell.experiment.override({"engine.kind": "local"})
-        arguments = (theirs, os.getpid(), local.to_toml(), cell.path, resume)
-        self._process: BaseProcess = context.Process(target=_train_cell, args=arguments)  # type: ignore[attr-defined]
+        local = spec.experiment.override({"engine.kind": "local"})
+        arguments = (theirs, os.getpid(), local.to_toml(), spec.path, resume)
+        self._process: BaseProcess = context.Process(target=_train, args=arguments)  # type: ignore[attr-defined]
         self._process.start()
         theirs.close()  # ours then ends when the process does
 
     def outcome(self) -> Outcome:
-        """What came of the run, once the process has said so or died."""
+        """Return the outcome, once the process has sent it or died."""
         try:
             message = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
             message = {"kind": "died"}
         self._process.join()
         if message["kind"] == "done":
-            return Outcome(self.cell, Run.load(self.cell.path))
+            return Outcome(self.spec, Run.load(self.spec.path))
         if message["kind"] == "bad input":
             raise InputError(message["text"])
         if message["kind"] == "interrupted":
             raise KeyboardInterrupt
         text = message.get("text", f"its process ended with exit code {self._process.exitcode}")
-        return Outcome(self.cell, failure=f"{self.cell.label}: {text}")
+        return Outcome(self.spec, failure=f"{self.spec.label}: {text}")
 
     def interrupt(self) -> None:
-        """As Ctrl-C does: the last finished round is saved."""
+        """Stop as Ctrl-C does: the last finished round is saved."""
         if self._process.pid is not None and self._process.is_alive():
             os.kill(self._process.pid, signal.SIGINT)
         self._process.join()
 
 
-def _train_cell(connection: Connection, parent: int, experiment: str, path: Path, resume: bool) -> None:
-    """The main function of a cell's process."""
-    import tomllib
-
+def _train(connection: Connection, parent: int, experiment: str, path: Path, resume: bool) -> None:
+    """Train in this process and send how it ended."""
     live_no_longer_than(parent)
     torch.set_num_threads(1)
     try:
@@ -145,6 +152,6 @@ def _train_cell(connection: Connection, parent: int, experiment: str, path: Path
     except RunError as error:
         message = {"kind": "failed", "text": str(error)}
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the second of two signals must not tear the message
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second signal must not tear the message
         message = {"kind": "interrupted"}
     connection.send_bytes(json.dumps(message).encode())

@@ -1,92 +1,59 @@
-"""Sweeps: the product of a grid and seeds, as one table and one picture."""
+"""Sweeps: every point of a grid over seeds, as one table."""
 
 import csv
+import functools
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fedsol.config.experiment import Experiment
 from fedsol.core.files import write_atomically
-from fedsol.errors import InputError
 from fedsol.studies.compare import Result, as_rows, run_variants
-from fedsol.studies.grids import Axis, grid_variants
-from fedsol.studies.run_many import Outcome
-
-
-@dataclass(frozen=True)
-class Point:
-    """A place of the grid with what came of its runs."""
-
-    settings: dict[str, Any]
-    result: Result
+from fedsol.studies.grid import Axis, grid_variants
+from fedsol.studies.run_many import Study
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All places of the grid."""
+    """The results of all points of a grid."""
 
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
-    points: tuple[Point, ...]
+    results: tuple[Result, ...]
+
+    def settings(self, result: Result) -> dict[str, Any]:
+        """Return the values of the grid's keys at a point."""
+        tables = result.variant.experiment.model_dump()
+        return {key: functools.reduce(operator.getitem, key.split("."), tables) for key in self.keys}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table as plain values."""
-        rows = as_rows([point.result for point in self.points], self.seeds)
-        return [{"settings": point.settings, **row} for point, row in zip(self.points, rows, strict=True)]
+        """Return the table as plain values."""
+        rows = as_rows(self.results, self.seeds)
+        return [{"settings": self.settings(result), **row} for result, row in zip(self.results, rows, strict=True)]
 
 
-def sweep(
-    axes: Sequence[Axis],
-    base: Experiment,
-    seeds: Sequence[int],
-    out: Path,
-    resume: bool = False,
-    jobs: int | None = None,
-    tell: Callable[[Outcome], None] = lambda _: None,
-) -> Sweep:
-    """Runs the whole grid below `out`, several runs at a time where that is faster, and writes the table."""
-    variants = grid_variants(axes, base)
-    refuse_alike([variant.folder for variant in variants])
-    results = run_variants(variants, seeds, out, resume=resume, jobs=jobs, tell=tell)
-    keys = tuple(axis.key for axis in axes)
-    found = Sweep(
-        keys, tuple(seeds), tuple(Point({key: setting(result, key) for key in keys}, result) for result in results)
-    )
-    write_tables(found, out)
-    return found
+def sweep(axes: Sequence[Axis], base: Experiment, study: Study) -> Sweep:
+    """Run the whole grid and write the table."""
+    results = run_variants(grid_variants(axes, base), study)
+    return write_sweep(axes, results, study)
 
 
-def refuse_alike(folders: Sequence[str]) -> None:
-    """Two places of a grid must not share a directory."""
-    if alike := [folder for number, folder in enumerate(folders) if folder in folders[:number]]:
-        raise InputError(f"--grid: two of its values cannot be told apart ({alike[0]})")
-
-
-def setting(result: Result, key: str) -> Any:
-    """The value of a dotted key in a variant's experiment."""
-    value: Any = result.variant.experiment.model_dump()
-    for part in key.split("."):
-        value = value[part]
-    return value
-
-
-def write_tables(found: Sweep, out: Path) -> None:
-    """`sweep.json` and `sweep.csv`."""
+def write_sweep(axes: Sequence[Axis], results: Sequence[Result], study: Study) -> Sweep:
+    """Write `sweep.json` and `sweep.csv`, and return what they hold."""
+    found = Sweep(tuple(axis.key for axis in axes), tuple(study.seeds), tuple(results))
     rows = found.rows()
-    write_atomically(out / "sweep.json", json.dumps(rows, indent=2) + "\n")
+    write_atomically(study.out / "sweep.json", json.dumps(rows, indent=2) + "\n")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*found.keys, "seeds", "final_mean", "final_std", "best_mean", "best_std", "seconds", "failures"])
     for row in rows:
-        spreads = [number for name in ("final_accuracy", "best_accuracy") for number in _numbers(row[name])]
-        done = len(row["seeds"]) - len(row["failures"])
-        settings = [row["settings"][key] for key in found.keys]
-        table.writerow([*settings, done, *spreads, f"{row['seconds']:.1f}", len(row["failures"])])
-    write_atomically(out / "sweep.csv", text.getvalue())
-
-
-def _numbers(spread: Mapping[str, float] | None) -> list[str]:
-    return ["", ""] if spread is None else [f"{spread['mean']:.6f}", f"{spread['std']:.6f}"]
+        spreads = [row[name] or {} for name in ("final_accuracy", "best_accuracy")]
+        numbers = [f"{spread[key]:.6f}" if spread else "" for spread in spreads for key in ("mean", "std")]
+        finished = len(row["seeds"]) - len(row["failures"])
+        settings = row["settings"].values()
+        table.writerow([*settings, finished, *numbers, f"{row['seconds']:.1f}", len(row["failures"])])
+    write_atomically(study.out / "sweep.csv", text.getvalue())
+    return found

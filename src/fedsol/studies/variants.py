@@ -1,5 +1,6 @@
-"""Variants: what `fedsol compare -a` names, each an experiment of its own."""
+"""Variants: the experiments that `fedsol compare -a` names."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from typing import Any
 
 from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.experiment import Experiment
-from fedsol.config.overrides import parse_override
+from fedsol.config.overrides import parse_numbers, parse_override, split_list
 from fedsol.errors import InputError
 
 SERVER_OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -15,42 +16,46 @@ SERVER_OPTIMIZERS: dict[str, dict[str, Any]] = {
     "fedadam": {"algorithm.name": "fedavg", "server.optimizer": "adam"},
     "fedyogi": {"algorithm.name": "fedavg", "server.optimizer": "yogi"},
 }
-"""Names that people know for FedAvg with a server optimiser."""
+"""Well-known names for FedAvg with a server optimizer."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """An experiment under the name it has in the table of a comparison."""
+    """An experiment and its label in a table."""
 
     label: str
     experiment: Experiment
 
     @property
     def folder(self) -> str:
-        """The label as a folder's name."""
+        """The name of its directory."""
         return re.sub(r"[^\w.=-]+", "_", self.label)
 
 
 def parse_variants(texts: Sequence[str], base: Experiment) -> list[Variant]:
-    """`fedavg,fedsol` or `fedsol:rho=1.5,perturb=all` or `fedavg:server.optimizer=adam`.
+    """Parse `fedavg,fedsol` or `fedsol:rho=1.5,perturb=all` or `fedavg:server.optimizer=adam`.
 
-    A variant of the experiment's own algorithm starts from the experiment's settings. A key with a dot is one of the
-    experiment, any other one of the algorithm.
+    A variant of the experiment's own algorithm starts from the experiment's settings. A key with a dot belongs to the
+    experiment, any other to the algorithm.
     """
     variants = [_variant(part, base) for text in texts for part in _split(text)]
     if not variants:
-        raise InputError("--algorithm: at least one is needed")
-    for number, one in enumerate(variants):
-        for other in variants[:number]:
-            if one.experiment == other.experiment or one.folder == other.folder:
-                raise InputError(f"--algorithm: {other.label} and {one.label} are the same")
+        raise InputError("--algorithm: must name at least one")
+    check_distinct("--algorithm", variants)
     return variants
 
 
+def check_distinct(option: str, variants: Sequence[Variant]) -> None:
+    """Refuse two variants that are the same experiment, or would share a directory."""
+    for one, other in itertools.combinations(variants, 2):
+        if one.experiment == other.experiment or one.folder == other.folder:
+            raise InputError(f"{option}: {one.label} and {other.label} are the same")
+
+
 def _split(text: str) -> list[str]:
-    """`a,b:x=1,y=2,c` is `a`, `b:x=1,y=2` and `c`: a part without a name of its own belongs to the one before."""
+    """Split `a,b:x=1,y=2,c` into `a`, `b:x=1,y=2` and `c`: a setting belongs to the name before it."""
     variants: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in split_list(text):
         is_setting = "=" in part and ":" not in part.partition("=")[0]
         if is_setting and variants:
             variants[-1] += f",{part}"
@@ -60,24 +65,24 @@ def _split(text: str) -> list[str]:
 
 
 def _variant(text: str, base: Experiment) -> Variant:
-    """A name (which may be `module:Class`), or `name:key=value,…`."""
+    """Parse a name (which may be `module:Class`), or `name:key=value,…`."""
     name, settings = text, ""
     if "=" in text:
         name = text.partition("=")[0].rpartition(":")[0]
         settings = text[len(name) + 1 :]
     known = [*ALGORITHMS, *SERVER_OPTIMIZERS]
     if not name or (name not in known and name.partition(":")[0] in known):
-        raise InputError(f"--algorithm: {text!r} is not allowed: must be NAME or NAME:key=value,…")
+        raise InputError(f"--algorithm: must be NAME or NAME:key=value,… (got {text!r})")
     changes = dict(SERVER_OPTIMIZERS.get(name, {"algorithm.name": name}))
-    for part in filter(None, settings.split(",")):
+    for part in split_list(settings):
         key, value = parse_override(part)
         changes[key if "." in key else f"algorithm.{key}"] = value
     return Variant(text, base.override(changes))
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`0,1,2`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise InputError(f"--seeds: {text!r} is not allowed: must be different whole numbers such as 0,1,2")
-    return [int(part) for part in parts]
+    """Parse `0,1,2`."""
+    seeds = parse_numbers("--seeds", text, int)
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise InputError(f"--seeds: must be different whole numbers such as 0,1,2 (got {text!r})")
+    return seeds

@@ -1,0 +1,51 @@
+"""The console: plain text, tables, warnings, and how to resume after Ctrl-C."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(markup=False, highlight=False, soft_wrap=True)
+say = console.print
+
+
+def show_warnings() -> None:
+    """Show warnings of the library in the terminal, above the progress bar."""
+    from rich.logging import RichHandler
+
+    logger = logging.getLogger("fedsol")
+    if not logger.handlers:
+        logger.addHandler(RichHandler(console=console, show_path=False, show_time=False))
+
+
+def say_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str | None = None,
+    caption: str | None = None,
+    text_columns: int = 1,
+) -> None:
+    """Print a table: first the columns of text, then those of numbers, which are aligned right."""
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    for number, heading in enumerate(headings):
+        if number < text_columns:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=" " not in heading)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+@contextmanager
+def resume_hint(out: Path, command: str, saved: str = "experiment.toml") -> Iterator[None]:
+    """On Ctrl-C, say how to resume the work in `out`, if there is a file named `saved` in it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if any(out.rglob(saved)):
+            say(f"\nSaved in {out}. Resume with {command}.")
+        raise

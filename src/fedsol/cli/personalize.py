@@ -1,0 +1,99 @@
+"""`fedsol personalize`: every client's own model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedsol.cli.console import console, resume_hint, say, say_table, show_warnings
+from fedsol.cli.options import SetOption, new_directory
+
+if TYPE_CHECKING:
+    from fedsol.personalization.loop import Watch
+
+
+def personalize(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Directories of runs, or of results that exist already.")
+    ],
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="finetune, knn-per or local-only (default: the run's own).")
+    ] = None,
+    epochs: Annotated[str | None, typer.Option("--epochs", help="Comma-separated (default: 1,5).")] = None,
+    test: Annotated[
+        str | None, typer.Option("--test", help="matched (to the client's labels) or held-out (its own samples).")
+    ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option("--against", help="Local-only results, to find clients that do better alone.")
+    ] = None,
+    changes: SetOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Directory (default: RUN/personal/METHOD).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume with the clients that are missing.")] = False,
+) -> None:
+    """Personalize a run's final model for every client: accuracies over clients, and who does better alone."""
+    from fedsol.personalization.comparison import as_rows
+    from fedsol.personalization.runs import find_places, parse_request, personalize_runs
+
+    show_warnings()
+    request = parse_request(method, epochs, test, changes or [])
+    places = find_places(runs, request, out or (new_directory("personal") if len(runs) > 1 else None))
+    rows = as_rows(personalize_runs(places, request, against or [], resume, _progress))
+    _say_rows(rows)
+    for row in rows:
+        if row.get("losers"):
+            say(_comparison_with_alone(row))
+    say(
+        f"Everything is in {places.report} "
+        "(distribution.png, sizes.png, table.json; clients.csv and summary.json of each)."
+    )
+
+
+@contextmanager
+def _progress(run: Path, place: Path) -> "Iterator[Watch]":
+    from fedsol.personalization.progress import clients_shown
+
+    with (
+        resume_hint(place, "the same command and --resume", "personal.json"),
+        clients_shown(console, run.name) as watch,
+    ):
+        yield watch
+
+
+def _say_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table."""
+    headings = ["personal models", "epochs", "before", "mean ± std", "worst 10 %", "best 10 %", "lose"]
+    lines = [
+        [
+            row["label"],
+            str(row["epochs"]),
+            _points(row["before"]),
+            f"{_points(row['mean'])} ± {_points(row['std'])}",
+            _points(row["worst_decile"]),
+            _points(row["best_decile"]),
+            f"{len(lost['clients'])}/{lost['of']}" if (lost := row.get("losers")) else "–",
+        ]
+        for row in rows
+    ]
+    say_table(headings, lines, caption="accuracy in %; lose: clients that do better alone")
+
+
+def _points(share: float | None) -> str:
+    """Return a share between 0 and 1 in percent, without the sign."""
+    return "–" if share is None else f"{100 * share:.2f}"
+
+
+def _comparison_with_alone(row: Mapping[str, Any]) -> str:
+    """Say which clients lose by federating."""
+    from fedsol.personalization.runs import epochs_text
+
+    lost, label = row["losers"], f"{row['label']}, {epochs_text(row['epochs'])}"
+    if not lost["clients"]:
+        return f"{label}: no client does better alone."
+    others = f", the others {lost['others_median_size']:g}" if lost["others_median_size"] is not None else ""
+    return (
+        f"{label}: {len(lost['clients'])} of {lost['of']} clients do better alone, by {_points(lost['mean_loss'])} "
+        f"points on average and {_points(lost['largest_loss'])} at most; they have {lost['median_size']:g} samples "
+        f"(median){others}: clients {', '.join(map(str, lost['clients']))}."
+    )

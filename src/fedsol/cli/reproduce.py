@@ -1,0 +1,40 @@
+"""`fedsol reproduce`: a table or figure of the paper."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsol.cli.console import console, show_warnings
+from fedsol.cli.options import JobsOption, SeedsOption, SetOption
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper, or `list` for all of them.")],
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Some cells: 'dataset=cifar10,method=fedavg|fedsol'; repeatable."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Instead of the paper's.")] = None,
+    seeds: SeedsOption = "0,1,2",
+    part: Annotated[
+        float | None, typer.Option("--part", help="Share of every client's data and of the test set, e.g. 0.02.")
+    ] = None,
+    changes: SetOption = None,
+    jobs: JobsOption = 1,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it takes here, and stop.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of runs and tables; finished runs in it are used again.")
+    ] = Path("runs/paper"),
+    data_root: Annotated[Path, typer.Option("--data-root", help="Folder that holds the datasets.")] = Path("data"),
+) -> None:
+    """Run a table or figure of the paper, cell by cell: the paper's number, ours and the difference side by side."""
+    from fedsol.paper import reproduce as paper
+    from fedsol.studies.variants import parse_seeds
+
+    if name == "list":
+        paper.list_recipes(console)
+        return
+    show_warnings()
+    options = paper.Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], jobs)
+    (paper.estimate if estimate else paper.reproduce)(name, options, console)
