@@ -77,7 +77,7 @@ def test_a_folder_in_use_and_a_folder_without_an_app(tmp_path):
     assert "is not empty" in call("app", "-o", tmp_path).output
     done = call("run", tmp_path)
     assert done.exit_code == 2
-    assert "is no Flower app" in done.output
+    assert "must be a Flower app" in done.output
 
 
 @pytest.mark.parametrize("name", ["fedsol", "scaffold", "fednova", "moon"])

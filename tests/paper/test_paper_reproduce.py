@@ -359,7 +359,7 @@ def test_rejected_updates_are_told():
         (["small", "--part", "0.5", "--set", "data.part=0.1"], "--set data.part: is not allowed together with --part"),
         (["small", "--rounds", "1", "--set", "rounds=2"], "--set rounds: is not allowed together with --rounds"),
         (["small", "--set", "algorithm.rho=1"], "(in FedAvg, first)"),
-        (["small", "--seeds", "a"], "--seeds: 'a' is not allowed"),
+        (["small", "--seeds", "a"], "--seeds: must be whole numbers"),
         (["small", "--set", "client.epohcs=1"], "did you mean 'epochs'"),
         (["main", "--only", "alpha=0.1,s=2"], "leaves no cell of main"),
     ],

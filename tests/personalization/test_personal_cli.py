@@ -84,17 +84,17 @@ def test_settings_on_the_command_line(folders):
 
 
 BAD = {
-    "no run": (["nowhere"], ["nowhere", "no experiment.toml"]),
+    "no run": (["nowhere"], ["nowhere", "must hold a run (experiment.toml)"]),
     "unknown method": (["RUN", "--method", "finetun"], ["--method: unknown value 'finetun'", "'finetune'"]),
-    "bad epochs": (["RUN", "--epochs", "one"], ["--epochs: 'one'"]),
+    "bad epochs": (["RUN", "--epochs", "one"], ["--epochs: must be whole numbers such as 0,1,2 (got 'one')"]),
     "unknown test": (["RUN", "--test", "own"], ["test: must be 'matched' or 'held-out' (got 'own')"]),
     "nothing held out": (["RUN", "--test", "held-out"], ["test: 'held-out'", "held_out=0.2"]),
-    "the run's own": (["RUN", "--set", "client.lr=0.1"], ["--set client.lr: is the run's own"]),
+    "the run's own": (["RUN", "--set", "client.lr=0.1"], ["--set client.lr: cannot be changed after the run"]),
     "unknown setting": (["RUN", "--set", "capasity=3"], ["capasity: unknown key", "'capacity'"]),
     "a round": (["RUN", "--set", "after_round=3"], ["'after_round'"]),
     "epochs as a setting": (["RUN", "--set", "epochs=3"], ["use --epochs"]),
     "nothing held out to choose on": (["RUN", "-m", "knn-per", "--set", "mixing=chosen"], ["mixing: 'chosen'"]),
-    "twice": (["RUN", "RUN"], ["given twice"]),
+    "twice": (["RUN", "RUN"], ["every run must be named once"]),
     "against nothing": (["RUN", "--epochs", "0", "--against", "nowhere"], ["nowhere", "no personal.json"]),
     "other data": (
         ["RUN", "--set", "data.root=elsewhere", "--set", "k=many"],
@@ -139,7 +139,7 @@ def test_everything_is_looked_at_before_the_first_client_trains(folders, tmp_pat
     cases = {
         (folders / "fedavg", without): "has no global model yet",
         (folders / "fedavg", unfinished): "is not finished (0 of 4 clients)",
-        (without, again): "given twice",
+        (without, again): "every run must be named once",
         (folders / "fedavg", "--against", others): "it has other clients, or other test sets, than these",
     }
     for arguments, part in cases.items():

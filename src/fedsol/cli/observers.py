@@ -33,7 +33,7 @@ class Observers:
 
         with contextlib.ExitStack() as stack:
             found: list[Callback] = [*callbacks_for(self.analyses, out, experiment)]
-            found += [make_tracker(name, out) for name in self.trackers]
+            found += [make_tracker(name, out) for name in dict.fromkeys(self.trackers)]
             if self.live:
                 from fedsol.report.live import LiveView
 
