@@ -9,7 +9,8 @@ from common import interleaved, save
 
 from fedsol import Experiment
 from fedsol.engines import available_cores
-from fedsol.studies.grids import parse_grid
+from fedsol.studies.grid import parse_grid
+from fedsol.studies.run_many import Study
 from fedsol.studies.sweep import sweep
 
 ROUNDS = 10
@@ -25,7 +26,7 @@ def main() -> None:
     def run(jobs: int) -> None:
         folder = Path(tempfile.mkdtemp(prefix="fedsol-sweep-"))
         try:
-            sweep(axes, base, [0], folder, jobs=jobs)
+            sweep(axes, base, Study(folder, [0], jobs=jobs))
         finally:
             shutil.rmtree(folder)
 

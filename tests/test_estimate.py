@@ -218,7 +218,7 @@ def test_numbers_that_no_federation_has(missing, request_, part):
 
 def test_a_partition_of_its_own_needs_the_data_or_numbers(missing):
     own = missing.override({"data.partition.kind": "own"})
-    with pytest.raises(InputError, match="does not say whose a sample is"):
+    with pytest.raises(InputError, match="is for data with client ids"):
         plan_of(own)
     with pytest.raises(InputError, match="needs --clients"):
         plan_of(own, examples=10)
