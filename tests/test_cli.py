@@ -146,7 +146,7 @@ def test_a_missing_experiment():
     done = fedsol("run", "quikstart")
     assert done.exit_code == 2
     assert "'quickstart'" in done.output
-    assert "there is no such experiment file" in fedsol("run", "absent.toml").output
+    assert "no such experiment file" in fedsol("run", "absent.toml").output
 
 
 def test_a_dataset_that_is_not_there_says_which_file_goes_where():

@@ -98,7 +98,7 @@ def test_toml_and_back():
 
 
 def test_a_file_that_is_missing_or_no_toml(tmp_path):
-    with pytest.raises(InputError, match=r"nothing\.toml: there is no such experiment file"):
+    with pytest.raises(InputError, match=r"nothing\.toml: no such experiment file"):
         Experiment.load(tmp_path / "nothing.toml")
     (tmp_path / "bad.toml").write_text("seed = = 3")
     with pytest.raises(InputError, match=r"bad\.toml: cannot be read as TOML"):

@@ -27,7 +27,7 @@ DEFAULT_ALGORITHM = "fedsol"
 
 @dataclass(frozen=True)
 class ReadyExperiment:
-    """An experiment that has a name: what `fedsol list experiments` says of it, and its tables."""
+    """An experiment with a name: what `fedsol list experiments` says about it, and its tables."""
 
     description: str
     tables: dict[str, Any]

@@ -8,13 +8,13 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import tomli_w
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from fedsol.config.algorithm import complete_table, find_algorithm, make_algorithm
-from fedsol.config.catalog import EXPERIMENTS
+from fedsol.config.catalog import DEFAULT_ALGORITHM, EXPERIMENTS
 from fedsol.config.overrides import apply_overrides
 from fedsol.config.tables import (
     ClientSettings,
@@ -26,6 +26,7 @@ from fedsol.config.tables import (
     ServerSettings,
     Table,
     input_error,
+    setting,
     suggestion,
 )
 from fedsol.errors import InputError
@@ -34,16 +35,11 @@ from fedsol.errors import InputError
 class Experiment(Table):
     """One run, completely described: the same experiment gives bitwise the same result."""
 
-    seed: Annotated[
-        int, Field(ge=0, description="of everything random: partition, initial weights, sampling, batches")
-    ] = 0
-    rounds: Annotated[int | None, Field(ge=1, description="communication rounds (default: the dataset's)")] = None
+    seed: int = setting(0, "of everything random: partition, initial weights, sampling, batches", ge=0)
+    rounds: int | None = setting(None, "communication rounds (default: the dataset's)", ge=1)
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
-    algorithm: Annotated[
-        dict[str, Any],
-        Field(default_factory=lambda: {"name": "fedsol"}, description="name and the algorithm's own settings"),
-    ]
+    algorithm: dict[str, Any] = setting({"name": DEFAULT_ALGORITHM}, "name and the algorithm's own settings")
     client: ClientSettings = ClientSettings()
     server: ServerSettings = ServerSettings()
     faults: FaultSettings = FaultSettings()
@@ -66,51 +62,49 @@ class Experiment(Table):
         from fedsol.config.optimizer import check_optimizer  # here, so that reading a name need not wait for torch
 
         check_optimizer(self.client)
-        if self.client.trains == "body":
-            self._check_frozen_head()
+        self._check_frozen_head()
         self._check_privacy()
-        robust = self.server.aggregation != "mean"
-        if robust and not find_algorithm(self.algorithm["name"]).averages_plainly():
+        name, cls = self.algorithm["name"], find_algorithm(self.algorithm["name"])
+        if self.server.aggregation != "mean" and not cls.averages_plainly():
             raise ValueError(
-                f"server.aggregation: {self.server.aggregation!r} is not allowed with {self.algorithm['name']}: its "
-                "server side is more than an average of weights; allowed: 'mean'"
+                f"server.aggregation: {self.server.aggregation!r} is not allowed with {name}: its server side is more "
+                "than an average of weights; allowed: 'mean'"
             )
-        if find_algorithm(self.algorithm["name"]).needs_sgd:
-            name, options = (
-                self.client.optimizer,
-                {"nesterov", "dampening", "maximize"} & {*self.client.optimizer_options},
+        optimizer, options = (
+            self.client.optimizer,
+            {"nesterov", "dampening", "maximize"} & {*self.client.optimizer_options},
+        )
+        if cls.needs_sgd and (optimizer.lower() != "sgd" or options):
+            raise ValueError(
+                f"client.optimizer: {optimizer!r}{f' with {min(options)}' if options else ''} is not allowed with "
+                f"{name}: its formulas hold for plain 'sgd' with momentum only"
             )
-            if name.lower() != "sgd" or options:
-                raise ValueError(
-                    f"client.optimizer: {name!r}{f' with {min(options)}' if options else ''} is not allowed with "
-                    f"{self.algorithm['name']}: its formulas hold for plain 'sgd' with momentum only"
-                )
         return self
 
     def _check_frozen_head(self) -> None:
-        """Raise `ValueError` if a perturbation would be 0 because the classifier never moves."""
-        perturbation = make_algorithm(self.algorithm).perturbation
+        """Raise `ValueError` if nothing would be perturbed because the classifier never moves."""
+        perturbation = make_algorithm(self.algorithm).perturbation if self.client.trains == "body" else None
         if perturbation is not None and perturbation.is_zero_if_head_is_frozen:
             raise ValueError(
-                f"client.trains: 'body' is not allowed with algorithm.perturb = 'head' and strength = "
+                "client.trains: 'body' is not allowed with algorithm.perturb = 'head' and strength = "
                 f"{perturbation.strength!r}: the classifier never moves, so nothing would be perturbed; set "
                 "algorithm.perturb to 'body' or 'all', or algorithm.strength to 'fixed'"
             )
 
     def _check_privacy(self) -> None:
-        """The noise of `[privacy]` is measured to a plain average in which every update counts alike."""
+        """Raise `ValueError` unless every update counts the same in a plain average: the noise is made for that."""
         if self.privacy.clipping == "off":
             return
-        needs = {
+        required = {
             "engine.kind": (self.engine.kind, "flower"),
             "server.weighting": (self.server.weighting, "uniform"),
             "server.aggregation": (self.server.aggregation, "mean"),
             "server.optimizer": (self.server.optimizer, "average"),
             "faults.late": (self.faults.late, 0.0),
         }
-        for key, (value, needed) in needs.items():
-            if value != needed:
-                raise ValueError(f"{key}: {value!r} is not allowed with privacy.clipping; allowed: {needed!r}")
+        for key, (value, allowed) in required.items():
+            if value != allowed:
+                raise ValueError(f"{key}: {value!r} is not allowed with privacy.clipping; allowed: {allowed!r}")
         if not find_algorithm(self.algorithm["name"]).averages_plainly():
             raise ValueError(
                 f"privacy.clipping: is not allowed with {self.algorithm['name']}: its server side is more than an "
@@ -119,45 +113,45 @@ class Experiment(Table):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads an experiment file."""
+        """Read an experiment file."""
         return cls(**read_toml(Path(path)))
 
     def override(self, changes: Mapping[str, Any]) -> Self:
-        """A copy with dotted keys replaced, as `--set` does: `{"algorithm.rho": 1.0}`."""
+        """Return a copy with dotted keys replaced, as `--set` does: `{"algorithm.rho": 1.0}`."""
         return type(self)(**apply_overrides(self.model_dump(exclude_defaults=True), changes))
 
     def to_toml(self) -> str:
-        """The complete experiment (without keys that are unset) as TOML."""
+        """Return the complete experiment (without unset keys) as TOML."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
     def is_evaluated(self, round_number: int) -> bool:
-        """Whether the global model is evaluated after this round, counted from 1."""
+        """Return whether the global model is evaluated after this round, counted from 1."""
         assert self.rounds is not None
         is_last = round_number > self.rounds - self.server.evaluate_last
         return is_last or round_number % self.server.evaluate_every == 0
 
     def learning_rate(self, round_number: int) -> float:
-        """Learning rate of a round, counted from 1."""
+        """Return the learning rate of a round, counted from 1."""
         if self.server.lr_schedule == "cosine":
             if self.rounds is None:
-                raise InputError("rounds: is missing: a cosine schedule needs to know how many there are")
+                raise InputError("rounds: is missing; a cosine schedule depends on it")
             return self.client.lr * 0.5 * (1 + math.cos(math.pi * (round_number - 1) / self.rounds))
         return float(self.client.lr * self.server.lr_decay ** (round_number - 1))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file, or an error that names the file."""
+    """Return the tables of a TOML file, or raise an error that names the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such experiment file") from error
+        raise InputError(f"{path}: no such experiment file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as TOML: {error}") from error
     return parse_toml(text, str(path))
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:
-    """The tables of a TOML text, or an error that names where it came from."""
+    """Return the tables of a TOML text, or raise an error that names its source."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -165,7 +159,7 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
 
 
 def find_experiment(name: str) -> dict[str, Any]:
-    """Return the tables of an experiment: of a file, or of a name that `fedsol list experiments` shows."""
+    """Return the tables of an experiment, given as a file or as a name that `fedsol list experiments` shows."""
     if name.endswith(".toml") or Path(name).is_file():
         return read_toml(Path(name))
     if name not in EXPERIMENTS:

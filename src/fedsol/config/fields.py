@@ -18,12 +18,12 @@ Number = Annotated[int, Ge(0)]
 
 
 def setting(default: Any, description: str) -> Any:
-    """A field of a frozen dataclass with the line that `fedsol list` and the reference page show for it."""
+    """Return a field of a frozen dataclass, with the line that `fedsol list` and the reference page show for it."""
     return dataclasses.field(default=default, metadata={"help": description})
 
 
 def settings_of(cls: type) -> list[dict[str, Any]]:
-    """The settings of an algorithm: name, default, what is allowed, and the line of help."""
+    """Return the settings of an algorithm: name, default, what is allowed, and the line of help."""
     hints = get_type_hints(cls, include_extras=True)
     return [
         {

@@ -38,7 +38,7 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
 
 
 def optimizer_arguments(settings: ClientSettings, lr: float) -> dict[str, Any]:
-    """Return the arguments of the optimizer but for the parameters."""
+    """Return the arguments of the optimizer, except the parameters."""
     accepted = inspect.signature(optimizer_class(settings.optimizer)).parameters
     arguments: dict[str, Any] = {"lr": lr}
     if "weight_decay" in accepted:

@@ -32,10 +32,10 @@ KEYS_WITHOUT_EFFECT = {
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` with the value in TOML notation; a bare word is a string."""
+    """Return the key and the value of `key=value`, with the value in TOML notation; a bare word is a string."""
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
-        raise InputError(f"--set {text!r}: must be key=value, for example --set algorithm.rho=1.5")
+        raise InputError(f"--set {text!r}: must be key=value, such as --set algorithm.rho=1.5")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -57,7 +57,7 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
 
 
 def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables with dotted keys replaced. Naming another algorithm drops the settings of the one before."""
+    """Return the tables with dotted keys replaced. Naming another algorithm drops the settings of the old one."""
     result = _copy_tables(tables)
     new_name = changes.get("algorithm.name")
     old = result.get("algorithm", {})
@@ -79,20 +79,20 @@ def _copy_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing_keys(one: Experiment, other: Experiment) -> list[str]:
-    """Dotted keys in which two experiments differ, but for those that cannot change a result."""
+    """Return the dotted keys in which two experiments differ, except those that cannot change a result."""
     left, right = flatten(one.model_dump()), flatten(other.model_dump())
     keys = sorted((left.keys() | right.keys()) - (keys_without_effect(one) & keys_without_effect(other)))
     return [key for key in keys if left.get(key) != right.get(key)]
 
 
 def keys_without_effect(experiment: Experiment) -> set[str]:
-    """Dotted keys that cannot change the result of this experiment."""
+    """Return the dotted keys that cannot change the result of this experiment."""
     own = make_algorithm(experiment.algorithm).settings_without_effect()
     return KEYS_WITHOUT_EFFECT | {f"algorithm.{name}" for name in own}
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one, with dotted keys."""
+    """Return nested tables as one, with dotted keys."""
     result: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):

@@ -2,11 +2,11 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsol.config import fields
+from fedsol.config.fields import Count, Positive
 from fedsol.errors import InputError
 
 PRIVATE = "private"
@@ -19,91 +19,70 @@ class Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
 
 
-class PartitionSettings(Table):
-    """`[data.partition]`: how the training set is dealt out to clients."""
+def setting(default: Any, description: str = "", **bounds: Any) -> Any:
+    """Return a field of a table: its default, its line on the reference page, and pydantic's bounds."""
+    return Field(default, description=description, **bounds)
 
-    kind: Annotated[
-        Literal["iid", "sharding", "dirichlet", "file", "own"],
-        Field(description="`own` takes the client ids that the data brings itself"),
-    ] = "dirichlet"
-    clients: Annotated[fields.Count | None, Field(description="number of clients (default: the paper's)")] = None
-    alpha: Annotated[float, Field(gt=0, description="dirichlet: smaller is more heterogeneous")] = 0.1
-    cap: Annotated[bool, Field(description="dirichlet: no further class for a client with its average share")] = True
-    min_size: Annotated[int, Field(ge=1, description="dirichlet: fewest samples of a client")] = 10
-    shards: Annotated[int, Field(ge=1, description="sharding: shards per client")] = 2
-    balance: Annotated[
-        Literal["size", "class"],
-        Field(description="sharding: shards of equal size, or the same number of shards per class"),
-    ] = "size"
-    file: Annotated[str, Field(description="file: a partition manifest or a JSON list of index lists")] = ""
-    held_out: Annotated[
-        float, Field(ge=0, lt=1, description="share of each client's samples kept out of training, for its own tests")
-    ] = 0.0
+
+class PartitionSettings(Table):
+    """`[data.partition]`: how the training set is split among clients."""
+
+    kind: Literal["iid", "sharding", "dirichlet", "file", "own"] = setting(
+        "dirichlet", "`own` uses the client ids that come with the data"
+    )
+    clients: int | None = setting(None, "number of clients (default: the paper's)", ge=1)
+    alpha: float = setting(0.1, "dirichlet: smaller is more heterogeneous", gt=0)
+    cap: bool = setting(True, "dirichlet: a client that has its average share gets no further class")
+    min_size: int = setting(10, "dirichlet: fewest samples of a client", ge=1)
+    shards: int = setting(2, "sharding: shards per client", ge=1)
+    balance: Literal["size", "class"] = setting(
+        "size", "sharding: shards of equal size, or the same number of shards per class"
+    )
+    file: str = setting("", "file: a partition manifest or a JSON list of index lists")
+    held_out: float = setting(0.0, "share of each client's samples in its own hold-out set, not trained on", ge=0, lt=1)
 
 
 class AugmentationSettings(Table):
     """`[data.augmentation]`: replaces the dataset's own training transform, key by key."""
 
-    pad: Annotated[int | None, Field(ge=0, description="pad by this many pixels and crop back")] = None
-    pad_mode: Literal["zero", "reflect"] | None = None
-    flip: Annotated[bool | None, Field(description="mirror half of the images")] = None
-    cutout: Annotated[int | None, Field(ge=0, description="side of the square that is blanked, 0 for none")] = None
+    pad: int | None = setting(None, "pad by this many pixels and crop back", ge=0)
+    pad_mode: Literal["zero", "reflect"] | None = setting(None, "what is padded: zeros or the mirrored image")
+    flip: bool | None = setting(None, "mirror half of the images")
+    cutout: int | None = setting(None, "side of the square that is blanked, 0 for none", ge=0)
 
 
 class PrivateSettings(Table):
     """`[data.private]`: what all nodes' own data has in common, where `data.name = "private"`."""
 
-    shape: Annotated[
-        list[Annotated[int, Field(ge=1)]],
-        Field(description="of one input: [channels, height, width] of images, any shape of features"),
-    ] = Field(default_factory=list)
-    inputs: Annotated[Literal["images", "features"], Field(description="uint8 images, or floats")] = "images"
-    classes: Annotated[int | None, Field(ge=2, description="number of classes, if labels are 0, 1, 2 …")] = None
-    class_names: Annotated[list[str], Field(description="names of the classes, if labels or folders have names")] = (
-        Field(default_factory=list)
-    )
-    mean: Annotated[list[float], Field(min_length=1, description="of the pixels of images, scaled to 0 … 1")] = Field(
-        default_factory=lambda: [0.5]
-    )
-    std: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1, description="of the same")] = Field(
-        default_factory=lambda: [0.5]
-    )
-    test: Annotated[
-        str | None, Field(description="the server's own test set, if it has one: an .npz file or an image folder")
-    ] = None
+    shape: list[Count] = setting([], "of one input: [channels, height, width] of images, any shape of features")
+    inputs: Literal["images", "features"] = setting("images", "uint8 images, or floats")
+    classes: int | None = setting(None, "number of classes, if labels are 0, 1, 2 …", ge=2)
+    class_names: list[str] = setting([], "names of the classes, if labels or folders have names")
+    mean: list[float] = setting([0.5], "of the pixels of images, scaled to 0 … 1", min_length=1)
+    std: list[Positive] = setting([0.5], "of the same", min_length=1)
+    test: str | None = setting(None, "the server's own test set, if it has one: an .npz file or an image folder")
 
 
 class DataSettings(Table):
     """`[data]`: which data, and where it is."""
 
-    name: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="a dataset's name, an .npz file, an image folder, `module:function`; `private`: nodes have it",
-        ),
-    ] = "digits"
-    root: Annotated[str, Field(description="folder that holds the named datasets")] = "data"
-    download: Annotated[bool, Field(description="fetch files of a named dataset that are missing")] = True
-    channels: Annotated[Literal[1, 3] | None, Field(description="channels a model sees (default: the dataset's)")] = (
-        None
+    name: str = setting(
+        "digits",
+        "a dataset's name, an .npz file, an image folder, `module:function`; `private`: only the nodes have it",
+        min_length=1,
     )
-    image_size: Annotated[int | None, Field(ge=1, description="image folders: resize to this side")] = None
-    layout: Annotated[
-        Literal["class", "client/class"], Field(description="image folders: what the folder levels mean")
-    ] = "class"
-    test_fraction: Annotated[
-        float | None, Field(gt=0, lt=1, description="own data without a test set: share held out for it")
-    ] = None
-    cache: Annotated[
-        str | None, Field(description="image folders: where decoded images are kept (default: beside them)")
-    ] = None
-    part: Annotated[
-        float,
-        Field(
-            gt=0, le=1, description="share of every client's samples and of the test set that is used, for a quick try"
-        ),
-    ] = 1.0
+    root: str = setting("data", "folder that holds the named datasets")
+    download: bool = setting(True, "fetch files of a named dataset that are missing")
+    channels: Literal[1, 3] | None = setting(None, "channels a model sees (default: the dataset's)")
+    image_size: int | None = setting(None, "image folders: resize to this side", ge=1)
+    layout: Literal["class", "client/class"] = setting("class", "image folders: what the folder levels mean")
+    test_fraction: float | None = setting(
+        None, "your own data without a test set: share that becomes the test set", gt=0, lt=1
+    )
+    cache: str | None = setting(None, "image folders: where decoded images are stored (default: beside them)")
+    part: float = setting(
+        1.0, "share of every client's samples and of the test set that is used, for a quick try", gt=0, le=1
+    )
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     private: PrivateSettings = PrivateSettings()
@@ -112,126 +91,106 @@ class DataSettings(Table):
 class ModelSettings(Table):
     """`[model]`: which network."""
 
-    name: Annotated[
-        str | None,
-        Field(description="a model's name or `module:factory` (default: cnn; small for tiny images, mlp for vectors)"),
-    ] = None
-    head: Annotated[str | None, Field(description="the classifier layer of an own model (default: found)")] = None
-    options: Annotated[dict[str, Any], Field(description="arguments of the model's factory")] = Field(
-        default_factory=dict
+    name: str | None = setting(
+        None, "a model's name or `module:factory` (default: cnn; small for tiny images, mlp for vectors)"
     )
+    head: str | None = setting(None, "name of the classifier layer of your own model (default: found)")
+    options: dict[str, Any] = setting({}, "arguments of the model's factory")
 
 
 class ClientSettings(Table):
     """`[client]`: local training."""
 
-    epochs: Annotated[int, Field(ge=1, description="passes over the client's data in a round")] = 5
-    batch_size: Annotated[int, Field(ge=1)] = 50
-    lr: Annotated[float, Field(gt=0, description="learning rate of round 1")] = 0.01
-    momentum: Annotated[float, Field(ge=0, lt=1, description="fresh for every client and round")] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-5
-    optimizer: Annotated[str, Field(description="a class of torch.optim; sgd takes `momentum`")] = "sgd"
-    optimizer_options: Annotated[dict[str, Any], Field(description="further arguments of the optimiser")] = Field(
-        default_factory=dict
+    epochs: int = setting(5, "passes over the client's data in a round", ge=1)
+    batch_size: int = setting(50, "samples per step", ge=1)
+    lr: float = setting(0.01, "learning rate of round 1", gt=0)
+    momentum: float = setting(0.9, "starts from 0 for every client and round", ge=0, lt=1)
+    weight_decay: float = setting(1e-5, "of the optimizer", ge=0)
+    optimizer: str = setting("sgd", "a class of torch.optim; sgd takes `momentum`")
+    optimizer_options: dict[str, Any] = setting({}, "further arguments of the optimizer")
+    clip_norm: float | None = setting(None, "largest norm of a gradient; a longer one is cut to it", gt=0)
+    trains: Literal["all", "body"] = setting(
+        "all", "what local training changes: all weights, or all but the classifier (FedBABU's idea)"
     )
-    clip_norm: Annotated[float | None, Field(gt=0, description="longest gradient that is applied")] = None
-    trains: Annotated[
-        Literal["all", "body"],
-        Field(description="what local training changes: all weights, or all but the classifier (FedBABU's idea)"),
-    ] = "all"
 
 
 class ServerSettings(Table):
     """`[server]`: rounds as the server sees them."""
 
-    fraction: Annotated[float | None, Field(gt=0, le=1, description="share of clients sampled each round")] = None
-    weighting: Annotated[
-        Literal["size", "uniform"], Field(description="weights of the average: by examples, or all alike")
-    ] = "size"
-    lr_schedule: Annotated[
-        Literal["exponential", "cosine"], Field(description="`lr_decay` per round, or a cosine from lr to 0")
-    ] = "exponential"
-    lr_decay: Annotated[float, Field(gt=0, le=1, description="factor on the learning rate after each round")] = 0.99
-    aggregation: Annotated[
-        Literal["mean", "median", "trimmed-mean"],
-        Field(description="how updates are combined; the last two bear some that are wrong, whatever their sizes"),
-    ] = "mean"
-    trim: Annotated[float, Field(ge=0, lt=0.5, description="trimmed-mean: share cut off at either end")] = 0.1
-    min_updates: Annotated[
-        int,
-        Field(ge=1, description="fewest updates that change the global model; a round with fewer leaves it as it is"),
-    ] = 1
-    max_update_norm: Annotated[
-        float | None, Field(gt=0, description="longest change of the weights that an update may bring; cut to it")
-    ] = None
-    optimizer: Annotated[
-        Literal["average", "momentum", "adam", "yogi"],
-        Field(description="what is done with a round's average: taken as it is, or FedAvgM, FedAdam, FedYogi"),
-    ] = "average"
-    optimizer_lr: Annotated[
-        float | None, Field(gt=0, description="step of the server optimiser (default: 1 for momentum, else 0.01)")
-    ] = None
-    optimizer_momentum: Annotated[float, Field(ge=0, lt=1, description="its momentum, or beta 1")] = 0.9
-    optimizer_beta2: Annotated[float, Field(ge=0, lt=1, description="beta 2 of adam and yogi")] = 0.99
-    optimizer_epsilon: Annotated[float, Field(gt=0, description="adaptivity of adam and yogi")] = 1e-3
-    evaluate_every: Annotated[int, Field(ge=1, description="rounds between global evaluations")] = 1
-    evaluate_last: Annotated[int, Field(ge=1, description="rounds at the end that are always evaluated")] = 1
-    evaluate_clients: Annotated[
-        int | None,
-        Field(ge=1, description="clients that test the global model on what they held out (default: all)"),
-    ] = None
-    evaluate_batch: Annotated[int, Field(ge=1, description="batch size of evaluations")] = 50
-    checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 1
+    fraction: float | None = setting(None, "share of clients sampled each round (default: the dataset's)", gt=0, le=1)
+    weighting: Literal["size", "uniform"] = setting("size", "weights of the average: by examples, or all equal")
+    lr_schedule: Literal["exponential", "cosine"] = setting(
+        "exponential", "`lr_decay` per round, or a cosine from lr to 0"
+    )
+    lr_decay: float = setting(0.99, "factor on the learning rate after each round", gt=0, le=1)
+    aggregation: Literal["mean", "median", "trimmed-mean"] = setting(
+        "mean", "how updates are combined; the last two tolerate some wrong updates and ignore the clients' sizes"
+    )
+    trim: float = setting(0.1, "trimmed-mean: share cut off at either end", ge=0, lt=0.5)
+    min_updates: int = setting(1, "fewest updates that change the global model; with fewer it stays as it is", ge=1)
+    max_update_norm: float | None = setting(
+        None, "largest norm of an update's change of the weights; a longer one is cut to it", gt=0
+    )
+    optimizer: Literal["average", "momentum", "adam", "yogi"] = setting(
+        "average", "what is done with a round's average: taken as it is, or FedAvgM, FedAdam, FedYogi"
+    )
+    optimizer_lr: float | None = setting(
+        None, "step of the server optimizer (default: 1 for momentum, else 0.01)", gt=0
+    )
+    optimizer_momentum: float = setting(0.9, "its momentum, or beta 1", ge=0, lt=1)
+    optimizer_beta2: float = setting(0.99, "beta 2 of adam and yogi", ge=0, lt=1)
+    optimizer_epsilon: float = setting(1e-3, "adaptivity of adam and yogi", gt=0)
+    evaluate_every: int = setting(1, "rounds between global evaluations", ge=1)
+    evaluate_last: int = setting(1, "rounds at the end that are always evaluated", ge=1)
+    evaluate_clients: int | None = setting(
+        None, "clients that test the global model on their hold-out sets (default: all)", ge=1
+    )
+    evaluate_batch: int = setting(50, "batch size of evaluations", ge=1)
+    checkpoint_every: int = setting(1, "rounds between checkpoints", ge=1)
 
 
 class FaultSettings(Table):
     """`[faults]`: an unreliable federation, simulated. Each is a probability for each sampled client and round."""
 
-    dropout: Annotated[float, Field(ge=0, le=1, description="that it never answers")] = 0.0
-    stragglers: Annotated[float, Field(ge=0, le=1, description="that it does only a share of its local steps")] = 0.0
-    straggler_work: Annotated[float, Field(gt=0, le=1, description="that share")] = 0.5
-    late: Annotated[float, Field(ge=0, le=1, description="that its update arrives one round late")] = 0.0
-    corrupted: Annotated[float, Field(ge=0, le=1, description="that its update is damaged")] = 0.0
-    corruption: Annotated[
-        Literal["nan", "noise", "flip"], Field(description="how: not finite, random noise added, or its sign turned")
-    ] = "nan"
-    corruption_scale: Annotated[float, Field(gt=0, description="size of the noise; length of the turned change")] = 1.0
+    dropout: float = setting(0.0, "that it never answers", ge=0, le=1)
+    stragglers: float = setting(0.0, "that it does only a share of its local steps", ge=0, le=1)
+    straggler_work: float = setting(0.5, "that share", gt=0, le=1)
+    late: float = setting(0.0, "that its update arrives one round late", ge=0, le=1)
+    corrupted: float = setting(0.0, "that its update is damaged", ge=0, le=1)
+    corruption: Literal["nan", "noise", "flip"] = setting(
+        "nan", "how: not finite, random noise added, or its sign turned"
+    )
+    corruption_scale: float = setting(1.0, "size of the noise; length of the turned change", gt=0)
 
 
 class EngineSettings(Table):
     """`[engine]`: where clients are trained. Kind and workers change no result; another device rounds differently."""
 
-    kind: Annotated[
-        Literal["local", "workers", "flower"],
-        Field(
-            description="`local`: one client after another, in this process; `workers`: side by side in processes; "
-            "`flower`: in Flower's simulation, on Ray"
-        ),
-    ] = "workers"
-    workers: Annotated[int | None, Field(ge=1, description="processes (default: as many as there are cores)")] = None
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$", description="cpu, cuda, mps or auto")] = "cpu"
-    autocast: Annotated[
-        Literal["bfloat16", "float16"] | None, Field(description="reduced precision of passes through the model")
-    ] = None
-    address: Annotated[str | None, Field(description="flower: address of a Ray cluster to join")] = None
-    client_cpus: Annotated[float, Field(gt=0, description="flower: processors that Ray sets aside for a client")] = 1.0
-    client_gpus: Annotated[float, Field(ge=0, description="flower: GPUs that Ray sets aside for a client")] = 0.0
-    timeout: Annotated[float, Field(gt=0, description="flower: seconds that a round waits for its updates")] = 3600.0
-    patience: Annotated[
-        float, Field(ge=0, description="flower: seconds that a round waits for the nodes of all its clients")
-    ] = 60.0
+    kind: Literal["local", "workers", "flower"] = setting(
+        "workers",
+        "`local`: one client after another, in this process; `workers`: in parallel processes; `flower`: in Flower's "
+        "simulation, on Ray",
+    )
+    workers: int | None = setting(None, "processes (default: the number of cores)", ge=1)
+    device: str = setting("cpu", "cpu, cuda, mps or auto", pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$")
+    autocast: Literal["bfloat16", "float16"] | None = setting(None, "reduced precision of passes through the model")
+    address: str | None = setting(None, "flower: address of a Ray cluster to join")
+    client_cpus: float = setting(1.0, "flower: processors that Ray reserves for a client", gt=0)
+    client_gpus: float = setting(0.0, "flower: GPUs that Ray reserves for a client", ge=0)
+    timeout: float = setting(3600.0, "flower: seconds that a round waits for its updates", gt=0)
+    patience: float = setting(60.0, "flower: seconds that a round waits for the nodes of all its clients", ge=0)
 
 
 class PrivacySettings(Table):
     """`[privacy]`: differential privacy of the clients, by Flower's wrappers. Its noise is drawn anew in every run."""
 
-    clipping: Annotated[
-        Literal["off", "server", "client"], Field(description="who cuts updates to `clip_norm`; noise is the server's")
-    ] = "off"
-    clip_norm: Annotated[float, Field(gt=0, description="longest change of the weights that an update brings")] = 1.0
-    noise_multiplier: Annotated[
-        float, Field(ge=0, description="standard deviation of the noise in the sum of updates, in units of clip_norm")
-    ] = 1.0
+    clipping: Literal["off", "server", "client"] = setting(
+        "off", "who cuts updates to `clip_norm`; the server adds the noise"
+    )
+    clip_norm: float = setting(1.0, "largest norm of an update's change of the weights", gt=0)
+    noise_multiplier: float = setting(
+        1.0, "standard deviation of the noise in the sum of updates, in units of clip_norm", ge=0
+    )
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -239,7 +198,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}Allowed: {', '.join(names)}"
+    return f"{hint}{'Allowed' if near else 'allowed'}: {', '.join(names)}"
 
 
 def unknown_name(field: str, value: str, known: Iterable[str]) -> InputError:
@@ -258,7 +217,7 @@ def input_error(error: ValidationError, where: str, allowed_keys: Mapping[str, I
 def _describe(details: Any, where: str, allowed_keys: Mapping[str, Iterable[str]]) -> str:
     path = [str(part) for part in details["loc"]]
     field = ".".join([where, *path] if where else path)
-    if details["type"] == "extra_forbidden" or details["type"] == "unexpected_keyword_argument":
+    if details["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         table = ".".join([where, *path[:-1]] if where else path[:-1])
         return f"{field}: unknown key; {suggestion(path[-1], allowed_keys.get(table, ()))}"
     if details["type"] == "missing":
