@@ -56,7 +56,7 @@ lint: $(VENV)/.installed-dev
 check: lint test
 
 faults: $(VENV)/.installed-dev
-	$(BIN)/python tests/kill_runs.py 60
+	$(BIN)/python -m tests.support.kill_runs 60
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

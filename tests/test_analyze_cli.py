@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import TINY, fedsol
+
+from tests.support.cli import TINY, fedsol
 
 EVERY = ["curves", "partition", "orthogonality", "divergence", "preservation", "strength", "landscape", "cost", "toy"]
 QUICK = ["--examples", "40", "--points", "3", "--repetitions", "1"]

@@ -11,29 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from fedsol.cli.app import app
-
-TINY = [
-    "--set",
-    "engine.kind=local",
-    "--set",
-    "rounds=2",
-    "--set",
-    "data.partition.clients=8",
-    "--set",
-    "client.epochs=1",
-]
+from tests.support.cli import TINY, fedsol
 
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def fedsol(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_help_needs_no_torch():
@@ -219,12 +203,12 @@ def test_variants_start_from_the_experiments_own_settings():
     texts = [
         "fedavg,fedsol:rho=1.5,strength=fixed,fedprox",
         "fedsol",
-        "test_training:Nameless",
+        "tests.support.user_code:Nameless",
         "fedadam:server.trim=0.2",
     ]
     variants = parse_variants(texts, base)
     assert [variant.label for variant in variants] == [
-        "fedavg", "fedsol:rho=1.5,strength=fixed", "fedprox", "fedsol", "test_training:Nameless",
+        "fedavg", "fedsol:rho=1.5,strength=fixed", "fedprox", "fedsol", "tests.support.user_code:Nameless",
         "fedadam:server.trim=0.2",
     ]  # fmt: skip
     tables = [variant.experiment.algorithm for variant in variants]
@@ -235,7 +219,7 @@ def test_variants_start_from_the_experiments_own_settings():
 
 
 def test_a_variant_that_fails_does_not_keep_the_others_from_being_made():
-    done = fedsol("compare", "-a", "test_training:Exploding,fedavg", *TINY, "--seeds", "0", "--out", "cmp")
+    done = fedsol("compare", "-a", "tests.support.user_code:Exploding,fedavg", *TINY, "--seeds", "0", "--out", "cmp")
     assert done.exit_code == 1
     assert "failed" in done.output
     assert "not finite" in done.output

@@ -1,12 +1,7 @@
 """What every algorithm promises: one table of everything under test, one test for each promise."""
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
 import torch
-from test_training import StopAfter, assert_same_run
-from toys import WithBatchNorm, moved_from, random_batch, split, task_for
 
 import fedsol
 from fedsol import Experiment
@@ -15,106 +10,24 @@ from fedsol.config.catalog import ALGORITHMS
 from fedsol.core.files import read_tensors, same_tensors, sha256, tensors_to_bytes
 from fedsol.core.weights import clone, pick
 from fedsol.federation.federation import build_federation
-
-
-@dataclass(frozen=True)
-class Case:
-    """A method under test."""
-
-    name: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    degenerate: dict[str, Any] | None = None
-    """Settings with which it is FedAvg, bit for bit; None if it has none."""
-    fedavg_at_first: bool = False
-    """Whether its first round is FedAvg's, bit for bit."""
-
-    @property
-    def id(self) -> str:
-        return "-".join([self.name, *(str(value) for value in self.settings.values())])
-
-    @property
-    def table(self) -> dict[str, Any]:
-        return {"name": self.name, **self.settings}
-
-
-PERTURBED = {"usage": "perturbed"}
-CASES = [
-    Case("fedavg", degenerate={}),
-    Case("fedprox", degenerate={"mu": 0.0}),
-    Case("fedprox", {"usage": "projected"}),
-    Case("fedprox", PERTURBED, degenerate={"rho": 0.0}),
-    Case("fednova"),
-    Case("fednova", {"control": True}),
-    Case("fednova", {"control": True, "usage": "projected"}),
-    Case("fednova", {"control": True, **PERTURBED}),
-    Case("scaffold", fedavg_at_first=True),
-    Case("scaffold", {"steps": "plain"}, fedavg_at_first=True),
-    Case("scaffold", {"usage": "projected"}, fedavg_at_first=True),
-    Case("scaffold", PERTURBED, degenerate={"rho": 0.0}),
-    Case("scaffold", {**PERTURBED, "perturb": "head"}, degenerate={"rho": 0.0}),
-    Case("fedntd", degenerate={"beta": 0.0}),
-    Case("fedntd", {"usage": "projected"}),
-    Case("fedntd", PERTURBED, degenerate={"rho": 0.0}),
-    Case("fedntd", {**PERTURBED, "perturb": "head"}, degenerate={"rho": 0.0}),
-    Case("fedsam", degenerate={"rho": 0.0}),
-    Case("fedasam", degenerate={"rho": 0.0}),
-    Case("feddyn"),
-    Case("feddyn", {"usage": "projected"}),
-    Case("feddyn", PERTURBED),
-    Case("moon", degenerate={"mu": 0.0}),
-    Case("moon", {"usage": "projected"}),
-    Case("moon", PERTURBED, degenerate={"rho": 0.0}),
-    Case("moon", {**PERTURBED, "perturb": "body"}, degenerate={"rho": 0.0}),
-    *(
-        Case("fedsol", {"perturb": where, "strength": strength, "proximal": loss}, degenerate={"rho": 0.0})
-        for where in ("all", "body", "head")
-        for strength in ("fixed", "adaptive", "adaptive-column")
-        for loss in ("kl", "l2")
-    ),
-    Case("fedsol", {"usage": "auxiliary"}, degenerate={"beta": 0.0}),
-    Case("fedsol", {"usage": "auxiliary", "proximal": "l2"}, degenerate={"beta": 0.0}),
-    Case("fedsol", {"usage": "projected"}),
-    Case("fedsol", {"usage": "projected", "proximal": "l2"}),
-    Case("fedsol", {"proximal": "not-true-kl"}, degenerate={"rho": 0.0}),
-    Case("fedsol-ablation", {"strategy": "A0"}, degenerate={}),
-    Case("fedsol-ablation", {"strategy": "A1"}, degenerate={"rho": 0.0}),
-    Case("fedsol-ablation", {"strategy": "A2"}, degenerate={"beta": 0.0}),
-    *(Case("fedsol-ablation", {"strategy": name}, degenerate={"beta": 0.0, "rho": 0.0}) for name in ("A3", "A4", "A6")),
-    Case("fedsol-ablation", {"strategy": "A5"}),
-    *(Case("fedsol-ablation", {"strategy": f"A{number}", "perturb": "all"}) for number in (2, 3, 4, 6)),
-    Case("perfedavg"),
-    Case("fedbabu"),
-    Case("knn-per", degenerate={}),
-    Case("local-only"),
-]
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-every_federated_case = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name != "local-only"], ids=lambda case: case.id
-)
-
-
-def experiment(table: dict[str, Any], **changes: Any) -> Experiment:
-    """Two quick rounds in which some client is sampled twice."""
-    base = Experiment(
-        rounds=2,
-        data={"partition": {"clients": 4, "alpha": 0.5}},
-        model={"name": "mlp", "options": {"hidden": 16}},
-        server={"fraction": 0.75},
-        client={"epochs": 1, "lr": 0.05},
-        algorithm=table,
-        engine={"kind": "local"},
-    )
-    return base.override({key.replace("__", "."): value for key, value in changes.items()})
+from tests.support.cases import CASES, LOOP, WITH_BATCH_NORM, every_case, experiment, federated_loop_cases, loop_cases
+from tests.support.runs import StopAfter, assert_same_run, trained
+from tests.support.toys import WithBatchNorm, moved_from, random_batch, split, task_for
 
 
 def test_every_registered_algorithm_is_under_test():
     assert {case.name for case in CASES} == set(ALGORITHMS)
 
 
-@every_federated_case
+def test_every_algorithm_goes_through_every_promise_of_the_loop():
+    assert {case.name for case in CASES if case.id in LOOP} == set(ALGORITHMS)
+    assert {case.id for case in CASES} >= LOOP
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+@federated_loop_cases
 def test_two_rounds_run_and_are_deterministic(case):
-    first = fedsol.train(experiment(case.table))
+    first = trained(experiment(case.table))
     assert len(first.rows) == 2
     assert all(row["rejected"] == 0 for row in first.rows)
     assert set(first.rows[0]["client_ids"]) & set(first.rows[1]["client_ids"])
@@ -122,9 +35,9 @@ def test_two_rounds_run_and_are_deterministic(case):
     assert_same_run(fedsol.train(experiment(case.table)), first)
 
 
-@every_case
+@loop_cases
 def test_a_run_resumed_from_disk_is_the_same(case, tmp_path):
-    whole = fedsol.train(experiment(case.table, rounds=3))
+    whole = trained(experiment(case.table, rounds=3))
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(experiment(case.table, rounds=3), [StopAfter(2)], tmp_path)
     assert_same_run(fedsol.train(experiment(case.table, rounds=3), out=tmp_path, resume=True), whole)
@@ -152,24 +65,24 @@ def test_states_and_payloads_round_trip_through_serialisation(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.degenerate is not None], ids=lambda case: case.id)
-@pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
+@pytest.mark.parametrize("model", ["mlp", "tests.support.user_code:with_batch_norm"])
 def test_the_degenerate_case_is_fedavg_bit_for_bit(case, model):
     changes = {"model__name": model, "model__options": {}}
-    fedavg = fedsol.train(experiment({"name": "fedavg"}, **changes))
+    fedavg = trained(experiment({"name": "fedavg"}, **changes))
     found = fedsol.train(experiment({**case.table, **case.degenerate}, **changes))
     assert same_tensors(found.weights, fedavg.weights)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.fedavg_at_first], ids=lambda case: case.id)
 def test_the_first_round_is_fedavgs_bit_for_bit(case):
-    fedavg = fedsol.train(experiment({"name": "fedavg"}, rounds=1))
+    fedavg = trained(experiment({"name": "fedavg"}, rounds=1))
     assert same_tensors(fedsol.train(experiment(case.table, rounds=1)).weights, fedavg.weights)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.degenerate != {}], ids=lambda case: case.id)
 def test_with_its_own_settings_it_is_not_fedavg(case):
-    fedavg = fedsol.train(experiment({"name": "fedavg"}, rounds=3))
-    assert not same_tensors(fedsol.train(experiment(case.table, rounds=3)).weights, fedavg.weights)
+    fedavg = trained(experiment({"name": "fedavg"}, rounds=3))
+    assert not same_tensors(trained(experiment(case.table, rounds=3)).weights, fedavg.weights)
 
 
 @every_case
@@ -187,28 +100,26 @@ def test_a_gradient_touches_nothing_it_was_given(case):
     assert not any(tensor.requires_grad for tensor in (*weights.values(), *gradient.values()))
 
 
-@every_federated_case
+@federated_loop_cases
 def test_it_works_with_batch_norm_and_dropout(case):
-    run = fedsol.train(experiment(case.table, model__name="contract_models:with_batch_norm", model__options={}))
+    run = trained(experiment(case.table, **WITH_BATCH_NORM))
     assert all(row["rejected"] == 0 for row in run.rows)
     assert run.weights["2.running_mean"].abs().sum() > 0
-    assert_same_run(
-        fedsol.train(experiment(case.table, model__name="contract_models:with_batch_norm", model__options={})), run
-    )
+    assert_same_run(fedsol.train(experiment(case.table, **WITH_BATCH_NORM)), run)
 
 
-@every_federated_case
+@federated_loop_cases
 def test_it_works_with_one_client(case):
     run = fedsol.train(experiment(case.table, data__partition__clients=1, server__fraction=1.0))
     assert [row["clients"] for row in run.rows] == [1, 1]
 
 
-@every_federated_case
-@pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
+@federated_loop_cases
+@pytest.mark.parametrize("model", ["mlp", "tests.support.user_code:with_batch_norm"])
 def test_it_works_with_a_client_of_one_sample(case, model):
     tables = experiment(case.table).model_dump(exclude_none=True)
     tables |= {
-        "data": {"name": "contract_models:uneven_clients", "partition": {"kind": "own"}},
+        "data": {"name": "tests.support.user_code:uneven_clients", "partition": {"kind": "own"}},
         "model": {"name": model},
     }
     run = fedsol.train(Experiment(**tables).override({"server.fraction": 1.0}))
@@ -220,8 +131,8 @@ def test_it_works_with_a_client_of_one_sample(case, model):
 def test_every_server_optimizer_combines_with_every_method(name, optimizer, tmp_path):
     table = {"name": name}
     changes = {"server__optimizer": optimizer, "server__optimizer_lr": 0.1, "rounds": 3}
-    whole = fedsol.train(experiment(table, **changes))
-    assert not same_tensors(whole.weights, fedsol.train(experiment(table, rounds=3)).weights)
+    whole = trained(experiment(table, **changes))
+    assert not same_tensors(whole.weights, trained(experiment(table, rounds=3)).weights)
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(experiment(table, **changes), [StopAfter(1)], tmp_path)
     assert_same_run(fedsol.train(experiment(table, **changes), out=tmp_path, resume=True), whole)
@@ -248,9 +159,9 @@ def test_methods_whose_formulas_need_sgd_say_so(name):
         experiment({"name": name}, client__optimizer_options={"nesterov": True})
 
 
-@every_case
+@loop_cases
 def test_every_client_can_make_the_model_its_own_on_every_engine(case):
-    run = fedsol.train(experiment(case.table))
+    run = trained(experiment(case.table))
     found = fedsol.personalize(run, changes={"epochs": (1, 2)})
     assert [result.client for result in found.results] == [0, 1, 2, 3]
     assert all(outcome.accuracy is not None for result in found.results for outcome in result.after)

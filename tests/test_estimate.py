@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_contract import CASES, experiment
 from typer.testing import CliRunner
 
 import fedsol
@@ -19,6 +18,7 @@ from fedsol.studies import estimate
 from fedsol.studies.estimate import Network, Speed, bytes_per_client, make_trial
 from fedsol.studies.plan import Plan, Request, make_plans
 from fedsol.studies.variants import Variant
+from tests.support.cases import CASES, experiment
 
 
 def plan_of(settings: Experiment, **request: int) -> Plan:
@@ -33,7 +33,7 @@ def missing(tmp_path) -> Experiment:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name != "local-only"], ids=lambda case: case.id)
-@pytest.mark.parametrize("model", ["mlp", "contract_models:with_batch_norm"])
+@pytest.mark.parametrize("model", ["mlp", "tests.support.user_code:with_batch_norm"])
 def test_bytes_are_exactly_those_of_a_run(case, model):
     settings = experiment(case.table, model__name=model, model__options={})
     plan = plan_of(settings)

@@ -6,8 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_contract import experiment
-from test_training import Recorder, StopAfter, assert_same_run
 
 import fedsol
 from fedsol.algorithms import find_algorithm
@@ -21,6 +19,8 @@ from fedsol.federation.federation import Federation
 from fedsol.training.aggregation import robust_average
 from fedsol.training.faults import plan
 from fedsol.training.updates import reason_to_reject
+from tests.support.cases import experiment
+from tests.support.runs import Recorder, StopAfter, assert_same_run
 
 SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])}, ("w",), 4)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_contract import experiment
-from test_training import assert_same_run
 
 import fedsol
 from fedsol import Experiment, FedsolError, InputError
 from fedsol.config.experiment import TABLES, read_toml
+from tests.support.cases import experiment
+from tests.support.runs import assert_same_run
 
 VALUES = st.one_of(
     st.none(),

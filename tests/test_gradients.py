@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.func import functional_call
-from toys import OnlyHead, TwoLayers, moved_from, random_batch, split, task_for
 
 from fedsol import perturbation
 from fedsol.algorithms.gradients import Perturbation, perturbed, plain
@@ -15,6 +14,7 @@ from fedsol.core.weights import equal, norm, pick
 from fedsol.data.batches import Batch
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model, build_split_model
+from tests.support.toys import OnlyHead, TwoLayers, moved_from, random_batch, split, task_for
 
 STRENGTHS = ["fixed", "adaptive", "adaptive-column"]
 MODEL_SHAPES = {"small": (1, 8, 8), "mlp": (5,)}

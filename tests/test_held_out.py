@@ -6,13 +6,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_contract import experiment
-from test_training import assert_same_run
 
 import fedsol
 from fedsol.federation.evaluation import HoldOutSummary, Tally, summarize_hold_out
 from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import hold_out, sample_testers
+from tests.support.cases import experiment
+from tests.support.runs import assert_same_run
 
 
 @given(st.integers(0, 200), st.floats(0, 0.99), st.integers(0, 5))

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from kill_runs import ENGINES, METHODS, experiment_for, trial
-from test_training import assert_same_run
 
 import fedsol
+from tests.support.kill_runs import ENGINES, METHODS, experiment_for, trial
+from tests.support.runs import assert_same_run
 
 
 @pytest.mark.parametrize("engine", ENGINES)

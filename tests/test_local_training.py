@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from toys import split
 
 from fedsol.algorithms import make_algorithm
 from fedsol.config.tables import ClientSettings
@@ -17,6 +16,7 @@ from fedsol.data.types import Dataset, Split
 from fedsol.federation.local_training import ClientData, LocalTraining, give_gradients, train_client
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model
+from tests.support.toys import split
 
 SEED, ROUND, CLIENT, LR = 3, 1, 0, 0.02
 

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_contract import CASES, experiment
-from test_training import StopAfter, assert_same_run
 
 import fedsol
 from fedsol import InputError, RunError
@@ -16,25 +14,29 @@ from fedsol.engines import make_engine
 from fedsol.engines.local import LocalEngine
 from fedsol.engines.workers import WorkersEngine
 from fedsol.federation.federation import Federation, build_federation
+from tests.support.cases import experiment, loop_cases
+from tests.support.runs import StopAfter, assert_same_run, trained
+
+REPOSITORY = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@loop_cases
 def test_workers_are_bitwise_the_in_process_engine(case):
-    local = fedsol.train(experiment(case.table))
+    local = trained(experiment(case.table))
     assert_same_run(fedsol.train(experiment(case.table, engine__kind="workers", engine__workers=2)), local)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 7])
 def test_the_number_of_workers_does_not_matter(workers):
     table = {"name": "scaffold"}
-    local = fedsol.train(experiment(table, rounds=3))
+    local = trained(experiment(table, rounds=3))
     assert_same_run(fedsol.train(experiment(table, rounds=3, engine__kind="workers", engine__workers=workers)), local)
 
 
-@pytest.mark.parametrize("model", ["small", "contract_models:with_batch_norm"])
+@pytest.mark.parametrize("model", ["small", "tests.support.user_code:with_batch_norm"])
 def test_models_with_convolutions_and_with_running_statistics(model):
     changes = {"model__name": model, "model__options": {}}
-    local = fedsol.train(experiment({"name": "fedsol"}, **changes))
+    local = trained(experiment({"name": "fedsol"}, **changes))
     found = fedsol.train(experiment({"name": "fedsol"}, engine__kind="workers", engine__workers=2, **changes))
     assert_same_run(found, local)
 
@@ -42,13 +44,13 @@ def test_models_with_convolutions_and_with_running_statistics(model):
 @pytest.mark.parametrize("evaluate_batch", [1, 7, 50, 1000])
 def test_evaluation_does_not_depend_on_how_the_test_set_is_divided(evaluate_batch):
     changes = {"rounds": 1, "server__evaluate_batch": evaluate_batch}
-    local = fedsol.train(experiment({"name": "fedavg"}, **changes))
+    local = trained(experiment({"name": "fedavg"}, **changes))
     assert_same_run(fedsol.train(experiment({"name": "fedavg"}, engine__kind="workers", **changes)), local)
 
 
 def test_a_run_may_go_on_with_another_engine(tmp_path):
     table = {"name": "scaffold"}
-    whole = fedsol.train(experiment(table, rounds=4))
+    whole = trained(experiment(table, rounds=4))
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(experiment(table, rounds=4), [StopAfter(1)], tmp_path)
     with_workers = experiment(table, rounds=4, engine__kind="workers", engine__workers=2)
@@ -76,7 +78,7 @@ def dies(monkeypatch, when):
 
 
 def test_a_worker_that_dies_is_replaced_and_its_client_trained_again(monkeypatch, tmp_path):
-    local = fedsol.train(experiment({"name": "scaffold"}))
+    local = trained(experiment({"name": "scaffold"}))
 
     def first_time(job):
         try:
@@ -131,14 +133,14 @@ def test_spawned_workers_give_the_same_result(monkeypatch):
     from fedsol.engines import workers
 
     monkeypatch.setattr(workers, "_context", lambda federation: torch.multiprocessing.get_context("spawn"))
-    local = fedsol.train(experiment({"name": "fedsol"}))
+    local = trained(experiment({"name": "fedsol"}))
     assert_same_run(fedsol.train(experiment({"name": "fedsol"}, engine__kind="workers", engine__workers=2)), local)
 
 
 REDUCED_PRECISION = """
 import torch, fedsol
 from fedsol.core.files import same_tensors
-from test_contract import experiment
+from tests.support.cases import experiment
 table = {"name": "fedsol"}
 full = fedsol.train(experiment(table))
 local = fedsol.train(experiment(table, engine__autocast="bfloat16"))
@@ -151,6 +153,6 @@ assert same_tensors(workers.weights, local.weights)
 
 def test_reduced_precision_is_another_result_and_the_same_on_every_engine():
     """In a process of its own, kept from matrix units that a virtual machine may announce but not have."""
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run([sys.executable, "-c", REDUCED_PRECISION], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

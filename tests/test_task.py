@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from toys import TwoLayers, WithBatchNorm, moved_from, random_batch, split, task_for
 
 from fedsol.algorithms.gradients import Perturbation, perturbed, plain
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.core.weights import clone, equal, pick
+from tests.support.toys import TwoLayers, WithBatchNorm, moved_from, random_batch, split, task_for
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from toys import OnlyHead, moved_from, random_batch, split, task_for
 
 from fedsol.algorithms.gradients import Perturbation, perturbed, plain
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.core.weights import add, dot, norm, scale
 from fedsol.data.batches import Batch
+from tests.support.toys import OnlyHead, moved_from, random_batch, split, task_for
 
 DELTA = 0.1
 LOCAL_MINIMUM = torch.tensor([2.0, 1.0], dtype=torch.float64)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from contract_models import uneven_clients
 
 import fedsol
 from fedsol import Callback, Experiment, InputError, RunError
@@ -16,15 +15,8 @@ from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import sample_clients
 from fedsol.runs import directory as runs
 from fedsol.runs.directory import RunDirectory
-
-
-def rows_without_seconds(run):
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in run.rows]
-
-
-def assert_same_run(one, other):
-    assert same_tensors(one.weights, other.weights)
-    assert rows_without_seconds(one) == rows_without_seconds(other)
+from tests.support.runs import Recorder, StopAfter, assert_same_run, trained
+from tests.support.user_code import uneven_clients
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsol"])
@@ -38,14 +30,14 @@ def test_the_same_experiment_is_bitwise_the_same_run(tiny, algorithm):
 
 
 def test_another_seed_is_another_run(tiny):
-    assert not same_tensors(fedsol.train(tiny).weights, fedsol.train(tiny.override({"seed": 1})).weights)
+    assert not same_tensors(trained(tiny).weights, fedsol.train(tiny.override({"seed": 1})).weights)
 
 
 @pytest.mark.parametrize("proximal", ["kl", "l2"])
 @pytest.mark.parametrize("perturb", ["all", "body", "head"])
 @pytest.mark.parametrize("strength", ["fixed", "adaptive", "adaptive-column"])
 def test_fedsol_with_rho_zero_is_bitwise_fedavg(tiny, proximal, perturb, strength):
-    fedavg = fedsol.train(tiny)
+    fedavg = trained(tiny)
     table = {"name": "fedsol", "rho": 0.0, "proximal": proximal, "perturb": perturb, "strength": strength}
     found = fedsol.train(tiny.model_copy(update={"algorithm": table}))
     assert_same_run(found, fedavg)
@@ -53,19 +45,8 @@ def test_fedsol_with_rho_zero_is_bitwise_fedavg(tiny, proximal, perturb, strengt
 
 def test_fedsol_with_rho_is_not_fedavg(tiny):
     found = fedsol.train(tiny.override({"algorithm.name": "fedsol"}))
-    assert not same_tensors(found.weights, fedsol.train(tiny).weights)
+    assert not same_tensors(found.weights, trained(tiny).weights)
     assert all(bool(torch.isfinite(tensor).all()) for tensor in found.weights.values())
-
-
-class StopAfter(Callback):
-    """Ends a run as Ctrl-C would, after a round."""
-
-    def __init__(self, round_number):
-        self.round_number = round_number
-
-    def round_finished(self, result):
-        if result.round == self.round_number:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("checkpoint_every", [1, 2, 10])
@@ -104,7 +85,7 @@ def test_another_experiment_cannot_go_on_with_a_run(tiny, tmp_path):
 def test_more_rounds_go_on_as_if_there_had_always_been_so_many(tiny, tmp_path):
     fedsol.train(tiny, out=tmp_path)
     longer = tiny.override({"rounds": tiny.rounds + 2})
-    whole = fedsol.train(longer)
+    whole = trained(longer)
     assert_same_run(fedsol.train(longer, out=tmp_path, resume=True), whole)
     assert Experiment.load(tmp_path / "experiment.toml") == whole.experiment
     fedsol.train(longer, out=tmp_path, resume=True)
@@ -201,28 +182,6 @@ def test_accuracy_is_the_mean_of_the_classes_weighted_by_their_examples(tiny):
     assert min(row["class_accuracy"]) <= row["test_accuracy"] <= max(row["class_accuracy"])
 
 
-class Recorder(Callback):
-    def __init__(self):
-        self.events = []
-        self.results = []
-
-    def started(self, federation, rows):
-        self.events.append("started")
-
-    def round_started(self, round_number, clients):
-        self.events.append(f"round {round_number}")
-
-    def client_finished(self, update):
-        self.events.append("client")
-
-    def round_finished(self, result):
-        self.events.append("done")
-        self.results.append(result)
-
-    def finished(self, run):
-        self.events.append("finished")
-
-
 def test_callbacks_are_told_everything_in_order(tiny):
     recorder = Recorder()
     fedsol.train(tiny, [recorder])
@@ -280,7 +239,7 @@ def test_an_unfit_update_is_rejected_counted_and_logged(tiny, monkeypatch, caplo
     monkeypatch.setattr(
         Federation, "train", lambda self, job: poison(original(self, job), kind if job.client % 2 else "")
     )
-    run = fedsol.train(tiny.model_copy(update={"algorithm": {"name": "test_training:Poisoned"}}))
+    run = fedsol.train(tiny.model_copy(update={"algorithm": {"name": "tests.test_training:Poisoned"}}))
     for row in run.rows:
         odd = [client for client in row["client_ids"] if client % 2]
         assert row["rejected"] == len(odd)
@@ -301,17 +260,8 @@ def test_a_round_without_a_fit_update_leaves_the_weights(tiny, monkeypatch):
     assert run.rows[0]["train_loss"] is None
 
 
-@dataclass(frozen=True)
-class Exploding(Algorithm):
-    """Overflows the test loss while every weight is finite."""
-
-    def aggregate(self, server, updates):
-        weights = {name: torch.full_like(tensor, 3e38) for name, tensor in server.weights.items()}
-        return replace(server, weights=weights)
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_with_what_was_good_saved(tiny, tmp_path):
-    experiment = tiny.model_copy(update={"algorithm": {"name": "test_training:Exploding"}})
+    experiment = tiny.model_copy(update={"algorithm": {"name": "tests.support.user_code:Exploding"}})
     with pytest.raises(RunError, match="round 1: the test loss of the global model is not finite"):
         fedsol.train(experiment, out=tmp_path)
     assert (tmp_path / "metrics.jsonl").read_text() == ""
@@ -454,19 +404,9 @@ def test_whole_checkpoints_without_their_rows_are_left_alone(tiny, tmp_path, row
     assert sorted((tmp_path / "checkpoints").iterdir()) == before
 
 
-@dataclass(frozen=True)
-class Nameless(Algorithm):
-    """Forgets a weight."""
-
-    def gradient(self, task, weights, batch, state):
-        gradient, loss = super().gradient(task, weights, batch, state)
-        gradient.pop("head.bias")
-        return gradient, loss
-
-
 @pytest.mark.parametrize("kind", ["local", "workers"])
 def test_a_gradient_without_a_name_is_an_error_that_names_it(tiny, kind):
-    experiment = tiny.model_copy(update={"algorithm": {"name": "test_training:Nameless"}})
+    experiment = tiny.model_copy(update={"algorithm": {"name": "tests.support.user_code:Nameless"}})
     with pytest.raises(InputError, match=r"missing \['head.bias'\]"):
         fedsol.train(experiment.override({"engine.kind": kind, "engine.workers": 2}))
 
@@ -484,7 +424,7 @@ class SeesTraining(Algorithm):
 
 def test_a_job_always_begins_in_training_mode(tiny):
     recorder = Recorder()
-    fedsol.train(tiny.model_copy(update={"algorithm": {"name": "test_training:SeesTraining"}}), [recorder])
+    fedsol.train(tiny.model_copy(update={"algorithm": {"name": "tests.test_training:SeesTraining"}}), [recorder])
     updates = [update for result in recorder.results for update in result.updates]
     assert {float(update.payload["training"]) for update in updates} == {1.0}
 

@@ -5,12 +5,12 @@ from typing import get_args
 
 import pytest
 import torch
-from algorithms.one_weight_per_logit import close, column, step
-from toys import TwoLayers, moved_from, random_batch, split, task_for
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.ablation import Strategy
 from fedsol.core.weights import equal
+from tests.support.one_weight_per_logit import close, column, step
+from tests.support.toys import TwoLayers, moved_from, random_batch, split, task_for
 
 
 def local(*logits):

@@ -2,9 +2,8 @@
 
 from math import log
 
-from algorithms.one_weight_per_logit import close, column, server, step, update
-
 from fedsol.algorithms import make_algorithm
+from tests.support.one_weight_per_logit import close, column, server, step, update
 
 
 def test_a_step():

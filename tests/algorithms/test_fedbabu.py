@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from toys import OnlyHead, TwoLayers, split
 
 from fedsol import InputError
 from fedsol.algorithms import make_algorithm
@@ -10,6 +9,7 @@ from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job
 from fedsol.data.types import Dataset, Split
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, train_client
+from tests.support.toys import OnlyHead, TwoLayers, split
 
 
 def test_a_step_moves_the_body_and_not_the_head():

@@ -1,10 +1,9 @@
 """FedDyn by hand."""
 
-from algorithms.one_weight_per_logit import close, column, server, step, task_at, update
-
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.feddyn import HISTORY
 from fedsol.core.weights import prefixed, without_prefix
+from tests.support.one_weight_per_logit import close, column, server, step, task_at, update
 
 TABLE = {"name": "feddyn", "alpha": 0.5}
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from algorithms.one_weight_per_logit import close, column, server, task_at, update
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.fednova import STEPS
+from tests.support.one_weight_per_logit import close, column, server, task_at, update
 
 
 def test_the_effective_steps():

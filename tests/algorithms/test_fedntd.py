@@ -2,7 +2,7 @@
 
 from math import log
 
-from algorithms.one_weight_per_logit import close, column, step
+from tests.support.one_weight_per_logit import close, column, step
 
 
 def test_a_step():

@@ -2,7 +2,7 @@
 
 from math import exp, log, sqrt
 
-from algorithms.one_weight_per_logit import close, column, step
+from tests.support.one_weight_per_logit import close, column, step
 
 
 def test_a_step_of_fedsam():

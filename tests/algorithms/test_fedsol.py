@@ -5,8 +5,6 @@ from math import exp, log, sqrt
 
 import pytest
 import torch
-from algorithms.one_weight_per_logit import close, column, step
-from toys import OnlyHead, split, task_for
 
 from fedsol.algorithms import find_algorithm, make_algorithm
 from fedsol.algorithms.fedsol import FedSOL
@@ -15,6 +13,8 @@ from fedsol.config.experiment import Experiment
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
+from tests.support.one_weight_per_logit import close, column, step
+from tests.support.toys import OnlyHead, split, task_for
 
 
 def sigmoid(x):

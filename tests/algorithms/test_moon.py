@@ -5,13 +5,13 @@ from math import log
 import pytest
 import torch
 from torch import nn
-from toys import split, task_for
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.moon import PREVIOUS
 from fedsol.algorithms.proximal import Contrastive
 from fedsol.core.weights import prefixed, without_prefix
 from fedsol.data.batches import Batch
+from tests.support.toys import split, task_for
 
 
 class FeaturesAreWeights(nn.Module):

@@ -3,7 +3,6 @@
 from math import log
 
 import torch
-from algorithms.one_weight_per_logit import BATCH, NAME, close, column, step, task_at
 
 from fedsol.algorithms import make_algorithm
 from fedsol.config.tables import ClientSettings
@@ -11,6 +10,7 @@ from fedsol.core.messages import Job
 from fedsol.data.batches import Batch, in_groups
 from fedsol.data.types import Dataset, Split
 from fedsol.federation.local_training import ClientData, LocalTraining, train_client
+from tests.support.one_weight_per_logit import BATCH, NAME, close, column, step, task_at
 
 LABEL_ONE = Batch(BATCH.inputs, torch.tensor([1]))
 

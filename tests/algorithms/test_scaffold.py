@@ -1,10 +1,10 @@
 """SCAFFOLD by hand."""
 
 import pytest
-from algorithms.one_weight_per_logit import BATCH, close, column, server, task_at, update
 
 from fedsol.algorithms import controls, make_algorithm
 from fedsol.core.weights import prefixed, without_prefix
+from tests.support.one_weight_per_logit import BATCH, close, column, server, task_at, update
 
 C, C_I = column(1, 2), column(0.5, 4)  # c - c_i = (1/2, -2)
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, split
 
 from fedsol.analysis.hessian import Problem, top_eigenpairs
 from fedsol.analysis.landscape import landscape
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
+from tests.support.toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, split
 
 
 def problem_of(module, inputs, classes, dtype):

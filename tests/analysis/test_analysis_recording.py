@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import OnlyHead, split, task_for
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.fedavg import FedAvg
@@ -25,9 +24,10 @@ from fedsol.core.messages import Job, ServerState
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
+from tests.support.toys import OnlyHead, split, task_for
 
 
-@pytest.mark.parametrize("model", ["small", "contract_models:with_batch_norm"])
+@pytest.mark.parametrize("model", ["small", "tests.support.user_code:with_batch_norm"])
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
     """Also with dropout and running statistics, which the observer's own passes could have moved."""

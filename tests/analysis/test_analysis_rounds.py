@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from test_training import StopAfter, assert_same_run
 
 import fedsol
 from fedsol.analysis import callbacks
@@ -14,6 +13,7 @@ from fedsol.core.messages import Update
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import sample_clients
+from tests.support.runs import StopAfter, assert_same_run
 
 NAMES = ("divergence", "preservation", "strength", "orthogonality")
 
@@ -88,7 +88,7 @@ def test_a_client_that_did_less_is_trained_again_for_as_many_steps(four, tmp_pat
 
 
 def test_rows_are_json_also_where_a_layer_begins_at_zero(tiny, tmp_path):
-    experiment = tiny.override({"rounds": 1, "model.name": "contract_models:with_batch_norm"})
+    experiment = tiny.override({"rounds": 1, "model.name": "tests.support.user_code:with_batch_norm"})
     fedsol.train(experiment, watching(experiment, tmp_path), tmp_path)
     text = callbacks.rows_path(tmp_path, "strength").read_text()
     assert "NaN" not in text

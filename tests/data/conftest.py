@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_datasets import MAKERS, Published, encoded, md5, with_checksum
 
 from fedsol.data.catalog import SPECS
+from tests.support.small_datasets import MAKERS, Published, encoded, md5, with_checksum
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from small_datasets import write_tar
 
 from fedsol.data.files import extract
 from fedsol.errors import InputError
+from tests.support.small_datasets import write_tar
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.io import savemat
-from small_datasets import cifar_records, encoded, put, write_idx, write_tar
 
 from fedsol.data.catalog import SPECS, load
 from fedsol.data.readers import read_idx
 from fedsol.errors import InputError
+from tests.support.small_datasets import cifar_records, encoded, put, write_idx, write_tar
 
 
 def truncated_gzip(folder: Path) -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_datasets import MAKERS
 
 from fedsol.data import files
 from fedsol.data.catalog import SPECS, fetch, load, verify
 from fedsol.errors import InputError
+from tests.support.small_datasets import MAKERS
 
 
 def everything_in(folder: Path) -> list[str]:

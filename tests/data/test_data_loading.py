@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_datasets import MAKERS, put
 
 from fedsol.data.batches import normalize
 from fedsol.data.catalog import SPECS, load
 from fedsol.errors import InputError
+from tests.support.small_datasets import MAKERS, put
 
 
 @pytest.mark.parametrize("name", MAKERS)

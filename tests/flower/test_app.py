@@ -10,9 +10,6 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from fake_grid import FakeGrid
-from test_contract import experiment
-from test_grid import simulated
 from typer.testing import CliRunner
 
 import fedsol
@@ -21,6 +18,8 @@ from fedsol.cli.app import app
 from fedsol.deployment import server
 from fedsol.federation.federation import build_federation
 from fedsol.studies.estimate import bytes_per_client
+from tests.support.cases import experiment
+from tests.support.fake_grid import FakeGrid, simulated
 
 
 def call(*arguments):

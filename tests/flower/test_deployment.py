@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from deployment import BIN, Deployment
-from test_training import rows_without_seconds
-
 import fedsol
 from fedsol.core.files import same_tensors
+from tests.support.deployment import BIN, Deployment
+from tests.support.runs import rows_without_seconds
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None or shutil.which("ssh-keygen") is None,
@@ -43,7 +42,7 @@ def rows_of(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold", pytest.param("fedsol", marks=pytest.mark.long)])
+@pytest.mark.parametrize("algorithm", ["scaffold", pytest.param("fedsol", marks=pytest.mark.full)])
 def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
     settings = {**THREE, "rounds": 2, "algorithm.name": algorithm, "data.partition.held_out": 0.2}
     run = federation.write_app(algorithm, settings)
@@ -54,7 +53,7 @@ def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
     assert rows_without_seconds(deployed) == rows_without_seconds(local)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_killed_node_costs_its_update_and_a_killed_link_the_round_under_way(federation):
     settings = {**THREE, "rounds": 4, "algorithm.name": "scaffold", "engine.timeout": 300, "engine.patience": 600}
     run = federation.write_app("killed", settings)
@@ -89,7 +88,7 @@ def running(run):
         return False
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_killed_server_app_is_resumed_to_the_same_end(federation):
     settings = {**THREE, "rounds": 3, "algorithm.name": "scaffold", "seed": 1}
     run = federation.write_app("server-killed", settings)
@@ -104,7 +103,7 @@ def test_a_killed_server_app_is_resumed_to_the_same_end(federation):
     assert same_tensors(fedsol.Run.load(run).weights, local.weights)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_what_the_server_refuses_is_told_and_is_no_success(federation):
     run = federation.write_app("twice", {**THREE, "rounds": 1, "algorithm.name": "fedavg"})
     run.mkdir()
@@ -120,7 +119,7 @@ def log_count(deployment, node):
     return (deployment.folder / f"{node}.log").read_text().count("Receiving: train message")
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_node_that_is_not_registered_or_trusts_another_authority_gets_nowhere(federation):
     federation.make_key("stranger")
     stranger = federation.start_node("stranger", config(federation, 0))
@@ -147,7 +146,7 @@ def log_of(deployment, name):
     return (deployment.folder / f"{name}.log").read_text()
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["nan", "shape"])
 def test_a_dishonest_node_is_rejected(federation, how):
     federation.kill("node2")

@@ -14,59 +14,38 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from fake_grid import FakeGrid, over_the_wire
 from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
-from test_contract import CASES, experiment
-from test_training import StopAfter, assert_same_run
 
 import fedsol
 from fedsol.core.messages import Job, Update, state_reference
 from fedsol.core.weights import norm, subtract
 from fedsol.engines.flower import records
-from fedsol.engines.flower.grid import GridEngine
 from fedsol.engines.flower.states import NodeStates
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import build_federation
+from tests.support.cases import WITH_BATCH_NORM, experiment, loop_cases
+from tests.support.fake_grid import FakeGrid, clients_of, deployed, over_the_wire, simulated
+from tests.support.runs import StopAfter, assert_same_run, trained
 
 
-def simulated(settings, change=None):
-    """A run on a simulated federation of nodes."""
-    grid = FakeGrid(clients_of(settings))
-    if change:
-        change(grid)
-    return fedsol.train(settings, engine=lambda federation: GridEngine(federation, grid, None)), grid
-
-
-def deployed(settings, folder, grid=None, resume=False, callbacks=()):
-    """A run on nodes that keep their own states."""
-    grid = grid or FakeGrid(clients_of(settings), folder / "states")
-    out = folder / "run"
-    run = fedsol.train(settings, callbacks, out, resume, engine=lambda federation: GridEngine(federation, grid, out))
-    return run, grid
-
-
-def clients_of(settings):
-    return build_federation(settings).clients
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@loop_cases
 def test_every_method_is_bitwise_the_in_process_engine_through_messages(case):
     settings = experiment(case.table)
-    assert_same_run(simulated(settings)[0], fedsol.train(settings))
+    assert_same_run(simulated(settings)[0], trained(settings))
 
 
 @pytest.mark.parametrize("name", ["fedsol", "scaffold", "fednova", "feddyn", "moon"])
 def test_with_states_that_stay_on_their_nodes_too(name, tmp_path):
     settings = experiment({"name": name}, rounds=4, data__partition__held_out=0.2)
     run, _ = deployed(settings, tmp_path)
-    assert_same_run(run, fedsol.train(settings))
+    assert_same_run(run, trained(settings))
     assert all(row["restarted"] == 0 for row in run.rows)
 
 
 def test_a_model_with_running_statistics():
-    settings = experiment({"name": "fedsol"}, model__name="contract_models:with_batch_norm", model__options={})
-    assert_same_run(simulated(settings)[0], fedsol.train(settings))
+    settings = experiment({"name": "fedsol"}, **WITH_BATCH_NORM)
+    assert_same_run(simulated(settings)[0], trained(settings))
 
 
 class StopBefore(fedsol.Callback):
@@ -92,7 +71,7 @@ def test_a_round_that_is_repeated_uses_the_states_of_the_round_before(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         deployed(settings, tmp_path, grid, callbacks=[StopBefore(3)])
     run, _ = deployed(settings, tmp_path, grid, resume=True)
-    assert_same_run(run, fedsol.train(settings))
+    assert_same_run(run, trained(settings))
 
 
 def test_a_node_that_lost_its_state_starts_over_and_is_counted(tmp_path):
@@ -445,7 +424,9 @@ def test_privacy_is_refused_where_it_would_not_cover():
         simulated(experiment({"name": "moon"}, **PRIVATE))
     with pytest.raises(InputError, match="running statistics"):
         simulated(
-            experiment({"name": "fedavg"}, model__name="contract_models:with_batch_norm", model__options={}, **PRIVATE)
+            experiment(
+                {"name": "fedavg"}, model__name="tests.support.user_code:with_batch_norm", model__options={}, **PRIVATE
+            )
         )
     for key, value in (("engine__kind", "local"), ("server__weighting", "size"), ("server__optimizer", "adam")):
         with pytest.raises(InputError, match=key.replace("__", r"\.")):

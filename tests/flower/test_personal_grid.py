@@ -8,10 +8,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from fake_grid import FakeGrid
 from flwr.app import ConfigRecord, RecordDict
-from test_contract import experiment
-from test_grid import deployed
 
 import fedsol
 from fedsol.deployment import server
@@ -21,6 +18,8 @@ from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.personal import PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
+from tests.support.cases import experiment
+from tests.support.fake_grid import FakeGrid, deployed
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 CHANGES = {"epochs": (1, 2), "test": "held-out"}
@@ -31,7 +30,7 @@ def on_nodes(run, settings, grid=None, folder=None, **options):
     return fedsol.personalize(run, engine=lambda federation: GridEngine(federation, grid, folder), **options)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_flowers_own_simulation_has_the_results_of_this_process(tmp_path):
     pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
     run = fedsol.train(experiment({"name": "fedavg"}, **HELD_OUT), out=tmp_path / "run")

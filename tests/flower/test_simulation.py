@@ -13,16 +13,15 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
-from deployment import free_port, listens
-from test_contract import CASES, experiment
-from test_training import rows_without_seconds
-
 import fedsol
 from fedsol.core.files import same_tensors
+from tests.support.cases import CASES, experiment
+from tests.support.deployment import free_port, listens
+from tests.support.runs import rows_without_seconds
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation runs on Ray")
 
-TESTS = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 FOUR = ["fedsol", "scaffold", "moon", "perfedavg"]
 """Methods that every run of the tests simulates; `make test-flower` simulates all."""
 
@@ -33,7 +32,7 @@ def simulate(settings, folder, *options):
     command = [sys.executable, "-m", "fedsol", "run", "experiment.toml", "--out", "run", *options]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
@@ -44,7 +43,7 @@ def first_of(name):
 
 def cases():
     quick = [first_of(name) for name in FOUR if any(case.name == name for case in CASES)]
-    return [pytest.param(case, marks=[] if case in quick else [pytest.mark.long], id=case.id) for case in CASES]
+    return [pytest.param(case, marks=[] if case in quick else [pytest.mark.full], id=case.id) for case in CASES]
 
 
 @pytest.mark.parametrize("case", cases())
@@ -57,10 +56,10 @@ def test_the_simulation_is_bitwise_the_in_process_engine(case, tmp_path):
     assert rows_without_seconds(simulated) == rows_without_seconds(local)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_simulation_joins_a_cluster_that_is_there(tmp_path):
     settings, port = experiment({"name": "fedsol"}), free_port()
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     start = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=2"]
     start += ["--include-dashboard=false"]
     cluster = subprocess.Popen(

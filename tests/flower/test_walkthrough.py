@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
 
-from deployment import Deployment, free_port, listens
+from tests.support.deployment import Deployment, free_port, listens
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "deployment.md"
@@ -43,7 +43,7 @@ def test_the_install_command_is_one_that_pip_takes():
     subprocess.run([sys.executable, "-m", "pip", "install", *options, ".[flower]"], cwd=REPOSITORY, check=True)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_the_whole_page(tmp_path):
     texts, port = blocks()
     with Deployment(tmp_path) as deployment:

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from paper.tex import paper_source, tabular
 
 from fedsol.paper.numbers import Number, parse_number, read_table, table_names
+from tests.support.tex import paper_source, tabular
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from paper.tex import REPOSITORY, paper_source
 
 from fedsol.algorithms import make_algorithm
 from fedsol.analysis.strength import own_strength
@@ -14,6 +13,7 @@ from fedsol.paper.registry import RECIPES, find_recipe
 from fedsol.paper.selection import select
 from fedsol.paper.settings import METHODS, experiment
 from fedsol.paper.store import fingerprint
+from tests.support.tex import REPOSITORY, paper_source
 
 ALL = {name: find_recipe(name) for name in RECIPES}
 TABLES = {name: table_of(recipe) for name, recipe in ALL.items()}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from test_contract import experiment
 from typer.testing import CliRunner
 
 import fedsol as library
 from fedsol.cli.app import app
+from tests.support.cases import experiment
 
 
 def fedsol(*arguments):

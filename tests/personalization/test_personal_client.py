@@ -7,8 +7,6 @@ import re
 
 import pytest
 import torch
-from reference import naive
-from test_contract import experiment
 
 import fedsol
 from fedsol import InputError
@@ -29,6 +27,8 @@ from fedsol.federation.personal import (
     resolve_settings,
 )
 from fedsol.models.build import ModelShape, build_model
+from tests.reference import naive
+from tests.support.cases import experiment
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 
@@ -125,13 +125,13 @@ def test_what_is_held_out_serves_for_the_choice_or_for_tests_never_for_both():
 def test_fine_tuning_is_the_naive_one(name, changes, steps):
     """Plain steps of all weights, whatever the method and its settings; PerFedAvg has steps of its own."""
     tables = {"name": name, **changes}
-    federation = build_federation(experiment(tables, model__name="reference.naive:smooth", model__options={}))
+    federation = build_federation(experiment(tables, model__name="tests.reference.naive:smooth", model__options={}))
     settings = resolve_settings(federation, 3, changes={"epochs": (1, 3), "steps": steps})
     assert settings.lr == pytest.approx(0.05 * 0.99**2)
     weights, client = federation.initial_weights(), 1
     found = fine_tuned(federation, weights, client, settings)
     dataset = federation.dataset
-    model = build_model("reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
+    model = build_model("tests.reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
     model.load_state_dict(weights)
     rule = naive.PerFedAvg if name == "perfedavg" and steps == "own" else naive.FedAvg
     method = rule(changes, copy.deepcopy(model), 4, 0.9)
@@ -146,11 +146,11 @@ def test_fine_tuning_is_the_naive_one(name, changes, steps):
 
 
 def test_local_only_begins_anew_and_decays_its_learning_rate_by_epoch():
-    federation = federation_of("local-only", model__name="reference.naive:smooth", model__options={})
+    federation = federation_of("local-only", model__name="tests.reference.naive:smooth", model__options={})
     settings = resolve_settings(federation, 2, changes={"epochs": (3,), "lr_decay": 0.5})
     assert (settings.lr, settings.after_round) == (0.05, 0)
     dataset, weights = federation.dataset, federation.initial_weights()
-    model = build_model("reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
+    model = build_model("tests.reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
     model.load_state_dict(weights)
     generator, velocity = generator_for(0, "client", 1, 2), None
     for epoch in range(3):
@@ -169,7 +169,7 @@ def test_local_only_begins_anew_and_decays_its_learning_rate_by_epoch():
 
 def test_local_only_is_the_same_from_a_run_of_any_method():
     """Also from PerFedAvg's, whose fine-tuning takes other steps."""
-    options = {"model__name": "reference.naive:smooth", "model__options": {}}
+    options = {"model__name": "tests.reference.naive:smooth", "model__options": {}}
     changes = {"epochs": (2,), "test_size": 50}
     found = []
     for name in ("local-only", "fedavg", "perfedavg", "fedbabu", "fedsol"):
@@ -268,11 +268,11 @@ def test_with_no_weight_on_neighbours_it_is_fine_tuning():
 
 def test_neighbours_are_sought_among_features_of_the_fine_tuned_model():
     """A brute-force kNN-Per around a model of torch's own, from the images to the count of right answers."""
-    federation = federation_of(model__name="reference.naive:smooth", model__options={})
+    federation = federation_of(model__name="tests.reference.naive:smooth", model__options={})
     dataset, weights, client = federation.dataset, federation.initial_weights(), 1
     settings = resolve_settings(federation, 1, "knn-per", {"epochs": (2,), "test_size": 60})
     (outcome,) = personalize_client(federation, weights, client, settings).after
-    model = build_model("reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
+    model = build_model("tests.reference.naive:smooth", {}, ModelShape(dataset.input_shape, dataset.classes), 0)
     model.load_state_dict(fine_tuned(federation, weights, client, settings)[2])
     seen = []
     model.head.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
@@ -349,7 +349,7 @@ def test_bad_lists_of_epochs(text):
 def test_a_client_with_nothing_to_test_on_says_so():
     federation = build_federation(
         fedsol.Experiment(
-            data={"name": "contract_models:uneven_clients", "partition": {"kind": "own", "held_out": 0.5}},
+            data={"name": "tests.support.user_code:uneven_clients", "partition": {"kind": "own", "held_out": 0.5}},
             algorithm={"name": "fedavg"},
         )
     )

@@ -8,7 +8,6 @@ import signal
 from dataclasses import replace
 
 import pytest
-from test_contract import experiment
 
 import fedsol
 from fedsol import InputError, RunError
@@ -19,6 +18,7 @@ from fedsol.personalization.comparison import as_rows, check_baselines, read_ent
 from fedsol.personalization.loop import Watch
 from fedsol.personalization.results import PersonalDirectory, client_table
 from fedsol.personalization.statistics import Losers, Spread, losers, spread, summary_of
+from tests.support.cases import experiment
 
 WORKERS = {"engine.kind": "workers", "engine.workers": 2}
 

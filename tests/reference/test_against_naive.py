@@ -5,17 +5,17 @@ import json
 
 import pytest
 import torch
-from reference import naive
 
 import fedsol
 from fedsol.federation.federation import build_federation
 from fedsol.training.loop import Callback
+from tests.reference import naive
 
 BASE = {
     "seed": 6,  # every client trains at least twice in three rounds (tested below)
     "rounds": 3,
     "data": {"partition": {"kind": "dirichlet", "clients": 5, "alpha": 0.3}},
-    "model": {"name": "reference.naive:smooth"},
+    "model": {"name": "tests.reference.naive:smooth"},
     "client": {"epochs": 1, "batch_size": 75, "lr": 0.05, "weight_decay": 1e-3},
     "server": {"fraction": 0.8},
 }
@@ -175,7 +175,7 @@ def test_every_round_ends_with_the_naive_weights(algorithm):
 )
 def test_in_double_precision_nothing_is_left_but_rounding(algorithm):
     """With relus, whose kinks make float32 too coarse a comparison."""
-    assert difference(algorithm, {"model.name": "reference.naive:double"}) <= 1e-11
+    assert difference(algorithm, {"model.name": "tests.reference.naive:double"}) <= 1e-11
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_in_double_precision_nothing_is_left_but_rounding(algorithm):
     ids=name_of,
 )
 def test_the_papers_cnn_ends_with_the_naive_weights(algorithm):
-    assert difference(algorithm, {"model.name": "reference.naive:convolutional"}) <= 1e-9
+    assert difference(algorithm, {"model.name": "tests.reference.naive:convolutional"}) <= 1e-9
 
 
 @pytest.mark.parametrize("algorithm", WITH_BATCH_NORM, ids=name_of)
 def test_running_statistics_are_the_naive_ones_too(algorithm):
-    assert difference(algorithm, {"model.name": "reference.naive:normalised"}) <= 1e-5
+    assert difference(algorithm, {"model.name": "tests.reference.naive:normalised"}) <= 1e-5
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from browser import Page, browser, find_chromium, new_page
-from made_runs import add_personal, make_run
 
 import fedsol
 from fedsol.report.live import LiveView
 from fedsol.report.page import write_report
+from tests.support.browser import Page, browser, find_chromium, new_page
+from tests.support.made_runs import add_personal, make_run
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium here to open the page with")
 

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from made_runs import add_personal, make_run
 from typer.testing import CliRunner
 
 from fedsol.cli.app import app
@@ -17,6 +16,7 @@ from fedsol.report.page import embedded_json, render, report_data, write_report
 from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs, label_groups
 from fedsol.runs.run import Run
+from tests.support.made_runs import add_personal, make_run
 
 HOSTILE = "<script>alert(1)</script>"
 

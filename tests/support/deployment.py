@@ -39,7 +39,7 @@ class Deployment:
         self.home = folder / "flwr-home"
         self.home.mkdir(parents=True)
         self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(self.home), "PATH": f"{BIN}:{os.environ['PATH']}"}
-        self.environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path[1:]])
+        self.environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path[1:]])
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.make_authority("")
         (self.home / "config.toml").write_text(

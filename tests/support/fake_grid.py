@@ -8,7 +8,10 @@ from flwr.clientapp import ClientApp
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
+import fedsol
 from fedsol.engines.flower.client import make_client_app
+from fedsol.engines.flower.grid import GridEngine
+from fedsol.federation.federation import build_federation
 
 
 class FakeGrid:
@@ -72,3 +75,23 @@ def over_the_wire(content: RecordDict) -> tuple[RecordDict, int]:
     proto = recorddict_to_proto(content)
     data = proto.SerializeToString()
     return recorddict_from_proto(type(proto).FromString(data)), len(data)
+
+
+def simulated(settings, change=None):
+    """A run on a simulated federation of nodes."""
+    grid = FakeGrid(clients_of(settings))
+    if change:
+        change(grid)
+    return fedsol.train(settings, engine=lambda federation: GridEngine(federation, grid, None)), grid
+
+
+def deployed(settings, folder, grid=None, resume=False, callbacks=()):
+    """A run on nodes that keep their own states."""
+    grid = grid or FakeGrid(clients_of(settings), folder / "states")
+    out = folder / "run"
+    run = fedsol.train(settings, callbacks, out, resume, engine=lambda federation: GridEngine(federation, grid, out))
+    return run, grid
+
+
+def clients_of(settings):
+    return build_federation(settings).clients

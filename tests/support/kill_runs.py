@@ -1,6 +1,6 @@
 """Kills runs at random instants and resumes them: `make faults`. Every one must end bitwise as if never killed.
 
-python tests/kill_runs.py [KILLS]
+python -m tests.support.kill_runs [KILLS]
 """
 
 import fcntl

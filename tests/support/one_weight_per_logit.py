@@ -4,11 +4,11 @@ With `p = softmax(w)` the local gradient is `g_l = p - (1, 0, …)`.
 """
 
 import torch
-from toys import OnlyHead, split, task_for
 
 from fedsol.algorithms import make_algorithm
 from fedsol.core.messages import ServerState, Update
 from fedsol.data.batches import Batch
+from tests.support.toys import OnlyHead, split, task_for
 
 NAME = "head.weight"
 BATCH = Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))

@@ -1,7 +1,11 @@
-"""Models and data of a user's own, named as `contract_models:…` in experiments of the tests."""
+"""Methods, models and data of a user's own, named as `tests.support.user_code:…` in experiments of the tests."""
+
+from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
+
+from fedsol.algorithms.base import Algorithm
 
 
 def with_batch_norm(input_shape, classes):
@@ -23,3 +27,22 @@ def uneven_clients():
         "x_test": (rng.normal(size=(9, 4)) + (np.arange(9) % 3)[:, None]).astype(np.float32),
         "y_test": np.arange(9) % 3,
     }
+
+
+@dataclass(frozen=True)
+class Nameless(Algorithm):
+    """Forgets a weight."""
+
+    def gradient(self, task, weights, batch, state):
+        gradient, loss = super().gradient(task, weights, batch, state)
+        gradient.pop("head.bias")
+        return gradient, loss
+
+
+@dataclass(frozen=True)
+class Exploding(Algorithm):
+    """Overflows the test loss while every weight is finite."""
+
+    def aggregate(self, server, updates):
+        weights = {name: torch.full_like(tensor, 3e38) for name, tensor in server.weights.items()}
+        return replace(server, weights=weights)
