@@ -1,8 +1,9 @@
 """Methods, models and data of a user's own, named as `tests.support.user_code:…` in experiments of the tests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import nn
 
 from fedsol.algorithms.base import Algorithm
