@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test test-flower lint check faults bench gallery format docs results clean
+.PHONY: demo test test-all lint check faults bench gallery format docs results clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
 	@echo "make test    the tests"
-	@echo "make test-flower  every method in Flower's simulation, and every deployment (half an hour)"
+	@echo "make test-all  the tests, every promise for every setting, every real deployment (half an hour)"
 	@echo "make lint    ruff, import-linter and mypy --strict"
 	@echo "make check   lint and test, as CI runs them"
 	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
@@ -44,8 +44,8 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
-test-flower: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q tests/flower -m "long or not long"
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "full or not full"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

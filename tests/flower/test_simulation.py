@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simul
 
 REPOSITORY = Path(__file__).parents[2]
 FOUR = ["fedsol", "scaffold", "moon", "perfedavg"]
-"""Methods that every run of the tests simulates; `make test-flower` simulates all."""
+"""Methods that every run of the tests simulates; `make test-all` simulates all."""
 
 
 def simulate(settings, folder, *options):
