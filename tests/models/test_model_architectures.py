@@ -15,7 +15,7 @@ from fedsol.models.build import build_model
 from fedsol.models.cnn import CNN
 from fedsol.models.resnet import ResNet18
 from fedsol.models.slvit import LocalitySelfAttention, ShiftedPatches, SLViT, shifted
-from fedsol.models.small import MLP, Small
+from fedsol.models.basic import MLP, Small
 from fedsol.models.vgg import VGG11
 
 

@@ -12,7 +12,7 @@ from fedsol.errors import InputError
 from fedsol.models.cnn import CNN
 from fedsol.models.resnet import ResNet18
 from fedsol.models.slvit import SLViT
-from fedsol.models.small import MLP, Small
+from fedsol.models.basic import MLP, Small
 from fedsol.models.vgg import VGG11
 
 
