@@ -10,6 +10,7 @@ from torch.func import functional_call
 from fedsol import perturbation
 from fedsol.algorithms.gradients import Perturbation, perturbed, plain
 from fedsol.algorithms.proximal import KL, L2
+from fedsol.config.tables import ModelSettings
 from fedsol.core.weights import equal, norm, pick
 from fedsol.data.batches import Batch
 from fedsol.models import MODELS, ModelShape
@@ -158,7 +159,7 @@ def two_pass(module, names, anchor, weights, batch, rho, strength, where_names):
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_the_head_path_is_the_two_pass_form_for_every_model(name):
     shape = ModelShape(MODEL_SHAPES.get(name, (3, 32, 32)), 10)
-    model = build_split_model(name, {}, shape, 0)
+    model = build_split_model(ModelSettings(name=name), shape, 0)
     anchor = model.initial_weights()
     weights = {**anchor, **moved_from(pick(anchor, model.names), size=0.01)}
     batch = random_batch(shape.input_shape, 10, count=4)
@@ -182,7 +183,7 @@ def test_the_head_path_is_the_two_pass_form_for_every_model(name):
 @pytest.mark.parametrize("where", ["all", "body"])
 def test_the_other_paths_are_the_two_pass_form(where):
     shape = ModelShape((1, 8, 8), 10)
-    model = build_split_model("small", {}, shape, 0)
+    model = build_split_model(ModelSettings(name="small"), shape, 0)
     anchor = model.initial_weights()
     weights, batch = moved_from(anchor, size=0.01), random_batch((1, 8, 8), 10)
     found, _ = perturbed(task_for(model, anchor), weights, batch, KL(3.0), Perturbation(0.5, "fixed", where))

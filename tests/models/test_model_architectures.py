@@ -1,4 +1,4 @@
-"""The networks: shapes, hand-computed parameter counts, initialisation, and SL-ViT's own pieces."""
+"""The networks: shapes, hand-computed parameter counts, initialization, and SL-ViT's own pieces."""
 
 import itertools
 import math
@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsol.models import MODELS, ModelShape
+from fedsol.models.basic import CNN, MLP, Small
 from fedsol.models.build import build_model
-from fedsol.models.cnn import CNN
 from fedsol.models.resnet import ResNet18
 from fedsol.models.slvit import LocalitySelfAttention, ShiftedPatches, SLViT, shifted
-from fedsol.models.basic import MLP, Small
 from fedsol.models.vgg import VGG11
 
 

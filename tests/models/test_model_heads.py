@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsol.errors import InputError
-from fedsol.models.build import ModelShape, find_head
+from fedsol.models import ModelShape
+from fedsol.models.build import find_head
 from fedsol.models.split import SplitModel
 
 DIGITS = ModelShape((1, 8, 8), 10)
@@ -100,16 +101,16 @@ def split(make: type[nn.Module], head: str | None = None) -> SplitModel:
             None,
             "last linear layer that runs, 'fc', does not give the model's output.*log_softmax",
         ),
-        (LogSoftmax, "fc", "output of 'fc' is not the model's output.*log_softmax"),
-        (DefinedBackwards, "input", "output of 'input' is not the model's output"),
-        (DefinedBackwards, "fc", "'fc' is no part of the model; its linear layers are: output, input"),
-        (DefinedBackwards, "", "'' is no part of the model; its linear layers are: output, input"),
-        (Convolutional, None, "no linear layer runs in the model; name its classifier in model.head"),
+        (LogSoftmax, "fc", "output of 'fc' must be the model's output.*log_softmax"),
+        (DefinedBackwards, "input", "output of 'input' must be the model's output"),
+        (DefinedBackwards, "fc", "'fc' is not a module of the model; its linear layers are: output, input"),
+        (DefinedBackwards, "", "'' is not a module of the model; its linear layers are: output, input"),
+        (Convolutional, None, "no linear layer runs in the model; set model.head to its classifier"),
         (Convolutional, "fc", "its linear layers are: none"),
-        (TiedHead, None, "'head' shares embed.weight with the rest of the model"),
-        (HeadTwice, None, "'output' must run once in a pass; it ran 2 times"),
-        (BatchNormInHead, "head", "'head' holds a batch norm, which must be in the body"),
-        (FrozenHead, None, "'output' has no parameters that can be trained"),
+        (TiedHead, None, "'head' must have its own weights .it shares embed.weight with"),
+        (HeadTwice, None, "'output' must run once in a pass .got 2 times"),
+        (BatchNormInHead, "head", "'head' must not have a batch norm"),
+        (FrozenHead, None, "'output' must have parameters that can be trained"),
         (KeywordHead, None, "'output' must be called with one tensor"),
     ],
 )

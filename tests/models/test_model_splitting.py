@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedsol.models.build import MODELS, ModelShape, build_split_model, find_head
+from fedsol.config.tables import ModelSettings
+from fedsol.models import MODELS, ModelShape
+from fedsol.models.build import build_split_model, find_head
 from fedsol.models.split import SplitModel
 
 DIGITS = ModelShape((1, 8, 8), 10)
@@ -155,7 +157,7 @@ def split(make: type[nn.Module], head: str | None = None) -> SplitModel:
 
 
 def own(name: str) -> SplitModel:
-    return build_split_model(name, {"depth": 2} if name == "slvit" else {}, DIGITS, 0)
+    return build_split_model(ModelSettings(name=name, options={"depth": 2} if name == "slvit" else {}), DIGITS, 0)
 
 
 CASES = [pytest.param(lambda name=name: own(name), id=name) for name in MODELS]

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsol.models.build import ModelShape, build_split_model, find_head
+from fedsol.config.tables import ModelSettings
+from fedsol.models import ModelShape
+from fedsol.models.build import build_split_model, find_head
 from fedsol.models.split import SplitModel
 
 DIGITS = ModelShape((1, 8, 8), 10)
@@ -43,7 +45,7 @@ def split(make: Callable[[], nn.Module]) -> SplitModel:
 
 
 def own(name: str) -> SplitModel:
-    return build_split_model(name, {}, DIGITS, 0)
+    return build_split_model(ModelSettings(name=name), DIGITS, 0)
 
 
 def leaves(model: SplitModel) -> dict[str, Tensor]:

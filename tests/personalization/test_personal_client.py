@@ -26,7 +26,8 @@ from fedsol.federation.personal import (
     personalize_client,
     resolve_settings,
 )
-from fedsol.models.build import ModelShape, build_model
+from fedsol.models import ModelShape
+from fedsol.models.build import build_model
 from tests.reference import naive
 from tests.support.cases import experiment
 

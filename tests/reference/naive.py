@@ -15,8 +15,9 @@ from torch import nn
 from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches
 from fedsol.federation.federation import build_federation
-from fedsol.models.build import ModelShape, build_model
-from fedsol.models.cnn import CNN
+from fedsol.models import ModelShape
+from fedsol.models.basic import CNN
+from fedsol.models.build import build_model
 from fedsol.training.loop import sample_clients
 
 

@@ -26,7 +26,8 @@ from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, train_client
 from fedsol.federation.sampling import hold_out, trains_alone
-from fedsol.models.build import ModelShape, build_split_model
+from fedsol.models import ModelShape
+from fedsol.models.build import build_split_model
 from fedsol.models.split import SplitModel
 
 OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
@@ -134,13 +135,10 @@ def node_federation(experiment: Experiment, source: str, client: int) -> Federat
 def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> Federation:
     """A federation on data that is loaded and dealt out already."""
     device = choose_device(experiment.engine.device)
-    assert experiment.model.name is not None
     model = build_split_model(
-        experiment.model.name,
-        experiment.model.options,
+        experiment.model,
         ModelShape(dataset.input_shape, dataset.classes),
         key_for(experiment.seed, "model"),
-        experiment.model.head,
         device,
         getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
     )

@@ -3,15 +3,15 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsol.models.classifier import Classifier
+from fedsol.models.basic import Classifier
 
 
 class ResNet18(Classifier):
-    """A 3x3 stem that keeps the image's size, four stages of two basic blocks, and global average pooling.
+    """A 3x3 stem that preserves the image's size, four stages of two basic blocks, and global average pooling.
 
-    He et al., "Deep Residual Learning for Image Recognition" (2016), in its form for 32x32 images, with
-    torch's default initialisation. With `running_statistics` off, batch norm normalises by the batch it sees
-    even in evaluation mode, so that a prediction depends on the rest of its batch.
+    He et al., "Deep Residual Learning for Image Recognition" (2016), in its form for 32x32 images, with torch's default
+    initialization. Without `running_statistics`, batch norm normalizes by the current batch even in evaluation mode, so
+    a prediction depends on the rest of its batch.
     """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, *, running_statistics: bool = True) -> None:
@@ -28,7 +28,7 @@ class ResNet18(Classifier):
         self.head = nn.Linear(512, classes)
 
     def features(self, inputs: Tensor) -> Tensor:
-        """The 512 averaged channels that enter the head."""
+        """Return the 512 averaged channels that enter the head."""
         maps: Tensor = self.blocks(F.relu(self.norm(self.stem(inputs))))
         return maps.mean(dim=(2, 3))
 
@@ -50,6 +50,6 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The block's output maps."""
+        """Return the block's output maps."""
         hidden = F.relu(self.norm1(self.conv1(inputs)))
         return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))

@@ -14,11 +14,11 @@ _AtHead = Literal["pass", "note", "stop"]
 
 
 class _HeadReachedError(Exception):
-    """Ends a pass through the model where its head begins."""
+    """Ends a pass through the model at its head."""
 
 
 class _Slot(NamedTuple):
-    """One place in a module that holds a tensor of the model's state; a shared tensor has several."""
+    """One place in a module for a tensor of the model's state; a shared tensor has several."""
 
     name: str
     table: dict[str, Tensor]
@@ -28,12 +28,12 @@ class _Slot(NamedTuple):
 
 
 class SplitModel:
-    """A model as a function of its weights, in two parts: the body, which makes features, and the head.
+    """A model as a function of its weights, in two parts: the body, which computes features, and the head.
 
-    Weights are a dict of `names` (what is trained) and `buffers` (the rest of the state: running statistics,
-    and parameters that need no gradient). A pass uses the tensors it is given, and changes buffers in place.
-    Buffers that are not persistent are constants of the module. What modules of the body share has one name.
-    Move the model to its device before. One thread at a time can use it.
+    Weights are a dict of `names` (trained parameters) and `buffers` (running statistics, and parameters without a
+    gradient). A pass uses the tensors it is given, and changes buffers in place. Non-persistent buffers are constants
+    of the module. A tensor that modules of the body share has one name. The model must be on its device already. One
+    thread at a time can use it.
     """
 
     def __init__(self, model: nn.Module, head: str, probe: Tensor, autocast: torch.dtype | None = None) -> None:
@@ -63,45 +63,45 @@ class SplitModel:
         self._check_split(probe)
 
     def initial_weights(self) -> dict[str, Tensor]:
-        """Copies of the model's own parameters and buffers."""
+        """Return copies of the model's own parameters and buffers."""
         return {slot.name: slot.tensor.detach().clone(memory_format=torch.contiguous_format) for slot in self._slots}
 
     def train(self, mode: bool = True) -> None:
-        """Training mode, or evaluation mode, for every pass from now on."""
+        """Switch to training mode, or to evaluation mode."""
         if not self._plain_modes:
             self._model.train(mode)
         elif self._model.training != mode:
             for module in self._modules:
-                module.__dict__["training"] = mode  # as nn.Module.train does, without its recursion: it is asked often
+                module.__dict__["training"] = mode  # nn.Module.train without its slow recursion
 
     def outputs(self, weights: Mapping[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The features that enter the head, and the logits."""
+        """Return the features that enter the head, and the logits."""
         with self._holding(weights, self._slots, at_head="note"), self._precision(inputs):
             logits: Tensor = self._model(inputs)
             return self._entered_features(), logits.float() if self.autocast else logits
 
     def features(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """The features that enter the head; only the body runs, and only its weights are needed."""
+        """Return the features that enter the head; only the body runs, with its weights."""
         with self._holding(weights, self._body_slots, at_head="stop"), self._precision(inputs):
             with suppress(_HeadReachedError):
                 self._model(inputs)
             return self._entered_features()
 
     def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """What the head makes of features; only its weights are needed."""
+        """Return the logits of features; only the head runs, with its weights."""
         with self._holding(weights, self._head_slots, at_head="pass"), self._precision(features):
             logits: Tensor = self._head(features)
             return logits.float() if self.autocast else logits
 
     def _precision(self, inputs: Tensor) -> AbstractContextManager[object]:
-        """Reduced precision for layers that stand it, if asked for; losses are always taken in full."""
+        """Use the reduced precision of `autocast`, if set; losses are always in full precision."""
         return torch.autocast(inputs.device.type, self.autocast) if self.autocast else nullcontext()
 
     @contextmanager
     def _holding(self, weights: Mapping[str, Tensor], slots: list[_Slot], at_head: _AtHead) -> Iterator[None]:
-        """Puts the weights into the module for one pass, and then its own tensors back.
+        """Put the weights into the module for one pass, and then its own tensors back.
 
-        Exactly what `torch.func.functional_call` does, but the places are looked up once, not in every pass.
+        This is `torch.func.functional_call`, except that the places are looked up once and not in every pass.
         """
         self._at_head = at_head
         try:
@@ -109,7 +109,7 @@ class SplitModel:
                 table[key] = weights[name]
             yield
             for name, table, key, _, _ in slots:
-                if table[key] is not weights[name]:  # the module replaced its buffer, not changed it
+                if table[key] is not weights[name]:  # the module replaced its buffer instead of changing it
                     with torch.no_grad():
                         weights[name].copy_(table[key])
         finally:
@@ -122,39 +122,38 @@ class SplitModel:
         if self._at_head == "pass":
             return
         if len(inputs) != 1 or not isinstance(inputs[0], Tensor):
-            raise InputError(f"model.head: {self.head!r} must be called with one tensor")
+            raise InputError(f"model.head: {self.head!r} must be called with one tensor as its only argument")
         self._entered.append(inputs[0])
         if self._at_head == "stop":
             raise _HeadReachedError
 
     def _entered_features(self) -> Tensor:
         if len(self._entered) != 1:
-            times = len(self._entered)
-            raise InputError(f"model.head: {self.head!r} must run once in a pass; it ran {times} times")
+            raise InputError(f"model.head: {self.head!r} must run once in a pass (got {len(self._entered)} times)")
         return self._entered[0]
 
     def _check_parts(self) -> None:
-        """Refuses heads that cannot be trained, or not apart from the body."""
+        """Refuse heads that cannot be trained, or not apart from the body."""
         if not self.head_names:
-            raise InputError(f"model.head: {self.head!r} has no parameters that can be trained")
+            raise InputError(f"model.head: {self.head!r} must have parameters that can be trained")
         if shared := {s.name for s in self._head_slots} & {s.name for s in self._body_slots}:
             raise InputError(
-                f"model.head: {self.head!r} shares {', '.join(sorted(shared))} with the rest of the model;"
-                " body and head must have weights of their own"
+                f"model.head: {self.head!r} must have its own weights (it shares {', '.join(sorted(shared))} with the"
+                " rest of the model)"
             )
         if any(isinstance(module, _BatchNorm) for module in self._head.modules()):
-            raise InputError(f"model.head: {self.head!r} holds a batch norm, which must be in the body")
+            raise InputError(f"model.head: {self.head!r} must not have a batch norm")
 
     def _check_split(self, probe: Tensor) -> None:
-        """Refuses a head whose output is not exactly the model's."""
+        """Refuse a head whose output is not exactly the model's."""
         weights = self.initial_weights()
         with evaluating(self._model):
             _, expected = self.outputs(weights, probe)
             found = self.logits(weights, self.features(weights, probe))
         if not torch.equal(found, expected):
             raise InputError(
-                f"model.head: the output of {self.head!r} is not the model's output; the model must return it"
-                " as it is (no softmax or log_softmax), or model.head name the module whose output it returns"
+                f"model.head: the output of {self.head!r} must be the model's output; return it unchanged (no softmax"
+                " or log_softmax), or set model.head to the module whose output the model returns"
             )
 
 
@@ -162,12 +161,12 @@ _ALONE = "_fedsol_alone"
 
 
 def _use_running_statistics_if_alone(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """A single value per channel has no variance: such an input is normalised by the running statistics."""
+    """Normalize an input with a single value per channel, which has no variance, by the running statistics."""
     if norm.training and inputs[0].numel() == inputs[0].shape[1]:
         if not norm.track_running_stats:
             raise InputError(
-                "model.name: a batch norm without running statistics cannot normalise a batch of one example whose "
-                "features are a single value; choose a model with running statistics (resnet18) or larger images"
+                "model.name: a batch norm without running statistics cannot normalize one sample with one value per "
+                "channel; use a model with running statistics (resnet18) or larger images"
             )
         norm.eval()
         setattr(norm, _ALONE, True)
@@ -179,7 +178,7 @@ def _back_to_training(norm: nn.Module, _inputs: object, _output: object) -> None
 
 
 def _slots(model: nn.Module, head: nn.Module) -> list[_Slot]:
-    """Every place that holds a parameter or persistent buffer, under the tensor's first name."""
+    """Return every place of a parameter or persistent buffer, under the tensor's first name."""
     names: dict[int, str] = {}
     head_modules = set(head.modules())
     slots = []
@@ -195,7 +194,7 @@ def _slots(model: nn.Module, head: nn.Module) -> list[_Slot]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; then training mode, in which every new model is."""
+    """Use evaluation mode without gradients; then training mode, the mode of every new model."""
     model.eval()
     try:
         with torch.no_grad():

@@ -5,7 +5,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsol.models.classifier import Classifier
+from fedsol.models.basic import Classifier
 
 _POOL = 0
 _CONFIGURATION_A = (64, _POOL, 128, _POOL, 256, 256, _POOL, 512, 512, _POOL, 512, 512, _POOL)
@@ -15,9 +15,8 @@ _SMALLEST_SIDE = 32  # five poolings halve it to 1
 class VGG11(Classifier):
     """Configuration A without batch norm and dropout, with two 512-unit layers before the head.
 
-    Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition" (2015). The
-    convolutions start from a normal distribution with standard deviation sqrt(2 / (k^2 · output channels)),
-    their biases from 0. A side shorter than 32 pixels is resized to 32.
+    Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition" (2015). Convolutions
+    start from N(0, 2 / (k^2 · output channels)), their biases from 0. A side shorter than 32 pixels is resized to 32.
     """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
@@ -35,7 +34,7 @@ class VGG11(Classifier):
         self.head = nn.Linear(512, classes)
 
     def features(self, inputs: Tensor) -> Tensor:
-        """The 512 features that enter the head."""
+        """Return the 512 features that enter the head."""
         if inputs.shape[-2:] != self.size:
             inputs = F.interpolate(inputs, size=self.size, mode="bilinear", align_corners=False)
         return super().features(inputs)
