@@ -50,48 +50,28 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Block:
-    """A part of a table with columns of its own; a cell that the paper leaves empty is None."""
-
-    name: str
-    columns: list[str]
-    rows: dict[str, list[Number | None]]
-
-
-@dataclass(frozen=True)
 class PaperTable:
     """One table of the paper; `candidates` are the values that the table of hyperparameters says were tried."""
 
     heading: Heading
-    blocks: list[Block]
+    numbers: dict[Key, Number]
     candidates: dict[str, dict[str, list[float]]]
-
-    @property
-    def numbers(self) -> dict[Key, Number]:
-        """Every published number in the order of the paper."""
-        return {
-            (block.name, row, column): number
-            for block in self.blocks
-            for row, numbers in block.rows.items()
-            for column, number in zip(block.columns, numbers, strict=True)
-            if number is not None
-        }
-
-
-def table_names() -> list[str]:
-    """Return the tables whose numbers are stored."""
-    files = resources.files("fedsol.paper").joinpath("numbers").iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def read_table(name: str) -> PaperTable:
-    """Return the table of a data file."""
+    """Return the table of a data file, in the order of the paper and without the cells that it leaves empty."""
     content = _read(f"numbers/{name}.toml")
-    texts = [text for block in content["block"] for row in block["rows"].values() for text in row]
-    digits = None if content.get("mixed") else max(len(text.split(" ")[0].partition(".")[2]) for text in texts)
+    texts = {
+        (block["name"], row, column): text
+        for block in content["block"]
+        for row, cells in block["rows"].items()
+        for column, text in zip(block["columns"], cells, strict=True)
+        if text
+    }
+    digits = None if content.get("mixed") else max(len(text.split(" ")[0].partition(".")[2]) for text in texts.values())
     unit, notes = content.get("unit", "%"), content.get("notes", ())
     heading = Heading(name, content["title"], content["label"], unit, digits, notes)
-    return PaperTable(heading, [_block(block) for block in content["block"]], content.get("candidates", {}))
+    return PaperTable(heading, {key: parse_number(text) for key, text in texts.items()}, content.get("candidates", {}))
 
 
 def figure_heading(name: str) -> Heading:
@@ -103,15 +83,8 @@ def _read(file: str) -> dict[str, Any]:
     return tomllib.loads(resources.files("fedsol.paper").joinpath(file).read_text(encoding="utf-8"))
 
 
-def _block(content: dict[str, Any]) -> Block:
-    rows = {row: [parse_number(text) for text in texts] for row, texts in content["rows"].items()}
-    return Block(content["name"], content["columns"], rows)
-
-
-def parse_number(text: str) -> Number | None:
-    """Parse `59.80`, `59.80 ± 1.12` or `10.00 ± failed`; nothing is None."""
-    if not text:
-        return None
+def parse_number(text: str) -> Number:
+    """Parse `59.80`, `59.80 ± 1.12` or `10.00 ± failed`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(?: ± (\d+\.\d+|failed))?", text)
     if found is None:
         raise ValueError(f"{text!r} is not a number of the paper")
