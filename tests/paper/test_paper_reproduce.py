@@ -387,7 +387,7 @@ def test_missing_data_is_named_before_anything_runs():
     assert "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz" in done.output
     assert "fedsol data fetch cifar100 --root elsewhere" in done.output
     assert "imagenet100: elsewhere/imagenet100/train is missing" in done.output
-    assert "elsewhere/imagenet100: ImageNet may not be passed on" in done.output
+    assert "elsewhere/imagenet100: ImageNet may not be redistributed" in done.output
     assert not Path("runs").exists()
 
 
