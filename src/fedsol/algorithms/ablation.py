@@ -1,9 +1,7 @@
 """The objectives A0 to A6 that FedSOL's appendix compares."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -11,16 +9,13 @@ from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedsol import ProximalName, proximal_by_name
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Perturbation, Strength
+from fedsol.algorithms.proximal import Proximal
 from fedsol.algorithms.proximal_base import PERTURBATION
-from fedsol.algorithms.task import Where
+from fedsol.algorithms.task import Point, Task, Where
 from fedsol.config.fields import NonNegative, Positive, setting
 from fedsol.core.messages import State
 from fedsol.core.weights import Weights, add, equal, pick, zeros
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.proximal import Proximal
-    from fedsol.algorithms.task import Point, Task
-    from fedsol.data.batches import Batch
+from fedsol.data.batches import Batch
 
 Strategy = Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"]
 

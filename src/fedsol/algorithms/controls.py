@@ -1,24 +1,20 @@
 """Control variates: what SCAFFOLD and FedNova share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from fedsol.algorithms.proximal_base import Usage
+from fedsol.algorithms.task import Task
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 GLOBAL, OWN, CORRECTION = "global-control", "control", "correction"
 CHANGE, FACTOR = "control-change", "factor"
 
 
 def momentum_steps(steps: int, momentum: float) -> float:
-    """How many plain SGD steps `steps` steps with momentum amount to (FedNova, section 4.1).
+    """Return how many plain SGD steps `steps` steps with momentum amount to (FedNova, section 4.1).
 
     `(t - m (1 - m^t) / (1 - m)) / (1 - m)`: each gradient counts as often as momentum still applies it.
     """
@@ -26,37 +22,37 @@ def momentum_steps(steps: int, momentum: float) -> float:
 
 
 def initial(prefix: str, parameters: Weights) -> State:
-    """A control variate of zeros."""
+    """Return a control variate of zeros."""
     return prefixed(prefix, zeros(parameters))
 
 
 def with_correction(broadcast: State, state: State) -> State:
-    """The client's view of its job, with `c - c_i` computed once for all steps."""
+    """Return the client's view of its job, with `c - c_i` computed once for all steps."""
     own, everyone = without_prefix(OWN, state), without_prefix(GLOBAL, broadcast)
     return {**broadcast, **state, **prefixed(CORRECTION, subtract(everyone, own))}
 
 
 def correction(state: State) -> Weights:
-    """`c - c_i`, what the method adds to the local gradient."""
+    """Return `c - c_i`, which the method adds to the local gradient."""
     return without_prefix(CORRECTION, state)
 
 
-def renewed(task: Task, weights: Weights, effective_steps: float, state: State, was_added: bool) -> tuple[State, State]:
-    """The client's new control variate, and what the server needs to know of its change.
+def renewed(task: Task, weights: Weights, effective_steps: float, state: State, usage: Usage) -> tuple[State, State]:
+    """Return the client's new control variate, and the payload that tells the server its change.
 
-    `(a - w) / (K lr)` is the mean gradient that was applied. If the correction was added to it (`was_added`), it is
-    taken out again: SCAFFOLD, equation 4, option II. The change `c_i_new - c_i` is then `(a - w) / (K lr) - c`, which
-    the server can work out from the weights: only the factor `1 / (K lr)` is sent.
+    `(a - w) / (K lr)` is the mean gradient that was applied. If the correction was added to it (the usage `auxiliary`),
+    it is taken out again: SCAFFOLD, equation 4, option II. The change `c_i_new - c_i` is then `(a - w) / (K lr) - c`,
+    which the server can work out from the weights: only the factor `1 / (K lr)` is sent.
     """
     factor = 1 / (effective_steps * task.lr)
     applied = scale(subtract(task.anchor, weights), factor)
-    if was_added:
+    if usage == "auxiliary":
         return prefixed(OWN, subtract(applied, correction(state))), {FACTOR: torch.tensor(factor, dtype=torch.float64)}
     return prefixed(OWN, applied), prefixed(CHANGE, subtract(applied, without_prefix(OWN, state)))
 
 
 def server_control(server: ServerState, updates: Sequence[Update]) -> State:
-    """`c + |S| / N mean_S (c_i_new - c_i)` (SCAFFOLD, equation 5): a mean over clients, whatever their shares."""
+    """Return `c + |S| / N mean_S (c_i_new - c_i)` (SCAFFOLD, equation 5): a mean over clients, not by shares."""
     control = without_prefix(GLOBAL, server.state)
     renewed_control = control
     for update in updates:

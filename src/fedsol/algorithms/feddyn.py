@@ -1,19 +1,14 @@
-"""FedDyn: a regulariser that makes the clients' optima agree with the server's."""
-
-from __future__ import annotations
+"""FedDyn: a regularizer that makes the clients' optima agree with the server's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from fedsol.algorithms.proximal import Dynamic, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import Positive, setting
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 HISTORY = "history"
 
@@ -26,7 +21,7 @@ class FedDyn(ProximalAlgorithm):
     weighted as for every method.
     """
 
-    alpha: Positive = setting(0.1, "strength of the regulariser")
+    alpha: Positive = setting(0.1, "strength of the regularizer")
 
     def init_server(self, parameters: Weights) -> State:
         return prefixed(HISTORY, zeros(parameters))

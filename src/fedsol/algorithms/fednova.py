@@ -1,22 +1,17 @@
-"""FedNova: updates normalised by the number of steps behind them."""
-
-from __future__ import annotations
+"""FedNova: updates normalized by the number of steps behind them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from fedsol.algorithms import controls
 from fedsol.algorithms.proximal import Linear, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import setting
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 STEPS = "effective-steps"
 
@@ -26,8 +21,8 @@ class FedNova(ProximalAlgorithm):
     """Averages the clients' changes per (momentum-corrected) step, so that more steps do not mean more weight.
 
     Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
-    equation 7 with the momentum of section 4.1; control variates as in its section 5. If all clients take as many
-    steps, it is FedAvg (up to rounding).
+    equation 7 with the momentum of section 4.1; control variates as in its section 5. If all clients take equally
+    many steps, it is FedAvg (up to rounding).
     """
 
     needs_sgd = True
@@ -58,7 +53,7 @@ class FedNova(ProximalAlgorithm):
         payload = {STEPS: torch.tensor(effective, dtype=torch.float64)}
         if not self.control:
             return {}, payload
-        own, change = controls.renewed(task, weights, effective, state, was_added=self.usage == "auxiliary")
+        own, change = controls.renewed(task, weights, effective, state, self.usage)
         return own, {**payload, **change}
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:

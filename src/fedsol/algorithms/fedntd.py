@@ -1,17 +1,12 @@
-"""FedNTD: the anchor's opinion on the classes that are not the true one, kept."""
-
-from __future__ import annotations
+"""FedNTD: keep what the anchor says about the classes other than the true one."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedsol.algorithms.proximal import NotTrueKL, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import NonNegative, Positive, setting
 from fedsol.core.messages import State
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 
 @dataclass(frozen=True)

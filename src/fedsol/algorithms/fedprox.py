@@ -1,17 +1,12 @@
 """FedProx: the squared distance to the anchor, added to the local loss."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedsol.algorithms.proximal import L2, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import NonNegative, setting
 from fedsol.core.messages import State
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 
 @dataclass(frozen=True)

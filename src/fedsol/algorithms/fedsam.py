@@ -1,21 +1,16 @@
 """FedSAM and FedASAM: sharpness-aware local steps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import NonNegative, setting
 from fedsol.core.messages import State
 from fedsol.core.weights import Weights
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
-    from fedsol.data.batches import Batch
+from fedsol.data.batches import Batch
 
 
 @dataclass(frozen=True)
@@ -29,7 +24,7 @@ class FedSAM(Algorithm):
     rho: NonNegative = setting(0.1, "distance")
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
-        return gradients.sharpness_aware(task, weights, batch, self.rho, adaptive=False)
+        return gradients.sharpness_aware(task, weights, batch, self.rho)
 
 
 @dataclass(frozen=True)
@@ -43,4 +38,4 @@ class FedASAM(Algorithm):
     rho: NonNegative = setting(1.0, "distance, relative to the weights")
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
-        return gradients.sharpness_aware(task, weights, batch, self.rho, adaptive=True)
+        return gradients.adaptive_sharpness_aware(task, weights, batch, self.rho)

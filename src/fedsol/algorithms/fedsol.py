@@ -1,18 +1,13 @@
 """FedSOL: the local gradient at weights perturbed along the proximal gradient."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedsol.algorithms.proximal import KL, L2, NotTrueKL, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm, Usage
-from fedsol.algorithms.task import Where
+from fedsol.algorithms.task import Task, Where
 from fedsol.config.fields import NonNegative, Positive, setting
 from fedsol.core.messages import State
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 ProximalName = Literal["kl", "l2", "not-true-kl"]
 """The proximal losses that need no state."""
@@ -41,7 +36,7 @@ class FedSOL(ProximalAlgorithm):
 
 
 def proximal_by_name(name: ProximalName, tau: float) -> Proximal:
-    """The loss of that name."""
+    """Return the loss of that name."""
     if name == "l2":
         return L2()
     return KL(tau) if name == "kl" else NotTrueKL(tau)

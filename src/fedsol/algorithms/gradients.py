@@ -1,20 +1,15 @@
 """Ways to turn a batch into a gradient. Those with a proximal loss take any; each returns (gradient, local loss)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedsol.algorithms.proximal import OutputLoss, Proximal
-from fedsol.algorithms.task import Where
+from fedsol.algorithms.task import Outputs, Point, Task, Where
 from fedsol.core.weights import Weights, add, dot, equal, norm
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Outputs, Point, Task
-    from fedsol.data.batches import Batch
+from fedsol.data.batches import Batch
 
 Strength = Literal["fixed", "adaptive", "adaptive-column"]
 DEFAULT_STRENGTH: Strength = "adaptive-column"
@@ -38,17 +33,17 @@ class Perturbation:
 
 
 def plain(task: Task, weights: Weights, batch: Batch) -> tuple[Weights, Tensor]:
-    """`g_l`, the gradient of the local loss."""
+    """Return `g_l`, the gradient of the local loss."""
     return task.at(weights, batch).gradient()
 
 
 def auxiliary(task: Task, weights: Weights, batch: Batch, proximal: Proximal, beta: float) -> tuple[Weights, Tensor]:
-    """`g_l + beta g_p` (FedSOL, equation 2); a loss of the outputs shares the local loss's backward pass."""
+    """Return `g_l + beta g_p` (FedSOL, equation 2); a loss of the outputs shares the local loss's backward pass."""
     return sum_at(task.at(weights, batch), proximal, beta)
 
 
 def projected(task: Task, weights: Weights, batch: Batch, proximal: Proximal) -> tuple[Weights, Tensor]:
-    """`g_l` without its component along `g_p`, where the two are in conflict (FedSOL, equation 3)."""
+    """Return `g_l` without its component along `g_p`, where the two conflict (FedSOL, equation 3)."""
     here = task.at(weights, batch)
     if proximal.zero_at_anchor and equal(weights, task.anchor):
         return here.gradient()
@@ -61,7 +56,7 @@ def projected(task: Task, weights: Weights, batch: Batch, proximal: Proximal) ->
 def perturbed(
     task: Task, weights: Weights, batch: Batch, proximal: Proximal, how: Perturbation
 ) -> tuple[Weights, Tensor]:
-    """`g_u`, the gradient of the local loss at proximally perturbed weights (FedSOL, equations 5 to 8).
+    """Return `g_u`, the gradient of the local loss at proximally perturbed weights (FedSOL, equations 5 to 8).
 
     When only the head is perturbed, the two points share one pass through the body, which changes nothing.
     """
@@ -73,7 +68,7 @@ def perturbed(
 
 
 def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: float, strength: Strength) -> Weights:
-    """`eps = rho * Lambda (.) g_p / ||g_p||` for the tensors of `direction` (equation 8).
+    """Return `eps = rho * Lambda (.) g_p / ||g_p||` for the tensors of `direction` (equation 8).
 
     Lambda (equation 7) is 1 for `fixed`; `|w - a| / ||w - a||` over each tensor for `adaptive`, and over the first
     dimension of each tensor for `adaptive-column`. Where the weights have not moved, an adaptive Lambda is 0.
@@ -88,28 +83,30 @@ def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: flo
 
 
 def adaptive_lambda(moved: Tensor, strength: Strength) -> Tensor:
-    """Lambda of one tensor that has `moved` from its anchor (equation 7)."""
+    """Return Lambda of one tensor that has `moved` from its anchor (equation 7)."""
     by_column = strength == "adaptive-column" and moved.dim() > 0
     size: Tensor = torch.linalg.vector_norm(moved, dim=0 if by_column else None)
     return moved.abs() / size.clamp_min(torch.finfo(size.dtype).tiny)
 
 
-def sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float, adaptive: bool) -> tuple[Weights, Tensor]:
-    """The local gradient at `w + eps`: SAM's `eps = rho g / ||g||`, or ASAM's `rho w^2 g / || |w| g ||`."""
+def sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float) -> tuple[Weights, Tensor]:
+    """Return the local gradient at `w + eps` with SAM's `eps = rho g / ||g||`."""
     here = task.at(weights, batch)
     local, _ = here.gradient()
-    if adaptive:
-        scaled = {name: weights[name].abs() * tensor for name, tensor in local.items()}
-        factor = rho / norm(scaled).clamp_min(SMALLEST_NORM)
-        step = {name: factor * weights[name].abs() * tensor for name, tensor in scaled.items()}
-    else:
-        factor = rho / norm(local).clamp_min(SMALLEST_NORM)
-        step = {name: factor * tensor for name, tensor in local.items()}
-    return here.moved(step).gradient()
+    return here.moved(perturbation(local, weights, task.anchor, rho, "fixed")).gradient()
+
+
+def adaptive_sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float) -> tuple[Weights, Tensor]:
+    """Return the local gradient at `w + eps` with ASAM's `eps = rho w^2 g / || |w| g ||`."""
+    here = task.at(weights, batch)
+    local, _ = here.gradient()
+    scaled = {name: weights[name].abs() * tensor for name, tensor in local.items()}
+    factor = rho / norm(scaled).clamp_min(SMALLEST_NORM)
+    return here.moved({name: factor * weights[name].abs() * tensor for name, tensor in scaled.items()}).gradient()
 
 
 def sum_at(point: Point, proximal: Proximal, beta: float) -> tuple[Weights, Tensor]:
-    """Gradient of `L + beta P` at a point, and L there."""
+    """Return the gradient of `L + beta P` at a point, and L there."""
     if not isinstance(proximal, OutputLoss):
         local, loss = point.gradient()
         return add(local, proximal.gradient(point, "all"), beta), loss

@@ -1,18 +1,13 @@
 """MOON: features drawn to the anchor's and away from those of the client's previous model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedsol.algorithms.proximal import Contrastive, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import NonNegative, Positive, setting
 from fedsol.core.messages import State
 from fedsol.core.weights import Weights, clone, prefixed, without_prefix
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 PREVIOUS = "previous"
 

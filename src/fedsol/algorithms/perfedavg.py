@@ -1,21 +1,16 @@
 """PerFedAvg: a global model that is good after one local step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import Positive, setting
 from fedsol.core.messages import State
 from fedsol.core.weights import Weights, add, clone
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
-    from fedsol.data.batches import Batch
+from fedsol.data.batches import Batch
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,26 @@
 """Proximal losses: how far a client's model has moved from its anchor. How one is used: see gradients."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedsol.algorithms.task import Outputs, Point, Where
 from fedsol.core.weights import Weights, add, equal, pick, scale, subtract, zeros
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Outputs, Point, Where
 
 
 class Proximal(ABC):
-    """A loss whose gradient can be had at a point, for all of the weights or a part of them."""
+    """A loss with a gradient at a point, for all weights or a part of them."""
 
     zero_at_anchor: ClassVar[bool] = False
     """Whether its gradient vanishes where weights equal the anchor (in exact arithmetic; float32 leaves noise)."""
 
     @abstractmethod
     def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
-        """Gradient with respect to the named part; `keep` leaves the pass usable for another gradient."""
+        """Return the gradient for a part of the weights; `keep` leaves the pass usable for another gradient."""
 
 
 class OutputLoss(Proximal):
@@ -32,7 +28,7 @@ class OutputLoss(Proximal):
 
     @abstractmethod
     def loss(self, outputs: Outputs, point: Point) -> Tensor:
-        """The loss of the outputs on the point's batch."""
+        """Return the loss of the outputs on the point's batch."""
 
     def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
         return point.gradient(self.loss, where, keep)[0]
@@ -87,10 +83,10 @@ class Contrastive(OutputLoss):
     tau: float = 0.5
 
     def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
-        """Exactly 0 where the previous model is the anchor itself: the loss is then log 2 whatever the weights.
+        """Return exactly 0 where the previous model is the anchor itself: the loss is then log 2 for all weights.
 
-        That is so in a client's first job of the first round; float32 would leave noise, and a perturbation divides by
-        its norm.
+        That is the case in a client's first job of the first round. Float32 would leave noise, and a perturbation
+        divides by its norm.
         """
         if equal(self.previous, {**point.task.anchor, **point.task.anchor_buffers}):
             return zeros(pick(point.weights, point.task.names(where)))
@@ -117,7 +113,7 @@ class Linear(Proximal):
 
 @dataclass(frozen=True)
 class Dynamic(Proximal):
-    """`-<h_i, w> + alpha / 2 ||w - a||^2`, FedDyn's regulariser."""
+    """`-<h_i, w> + alpha / 2 ||w - a||^2`, FedDyn's regularizer."""
 
     history: Weights
     alpha: float
@@ -128,13 +124,13 @@ class Dynamic(Proximal):
 
 
 def divergence(anchor: Tensor, logits: Tensor, tau: float) -> Tensor:
-    """`KL(softmax(anchor / tau) || softmax(logits / tau))`, mean over the rows."""
+    """Return `KL(softmax(anchor / tau) || softmax(logits / tau))`, mean over the rows."""
     target = F.log_softmax(anchor / tau, dim=1)
     return F.kl_div(F.log_softmax(logits / tau, dim=1), target, reduction="batchmean", log_target=True)
 
 
 def without_true_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """The logits of every row but that of its label: one column less."""
+    """Return the logits of every row except that of its label: one column less."""
     classes = logits.shape[1]
     others = torch.arange(classes - 1, device=logits.device).expand(len(labels), -1)
     return logits.gather(1, others + (others >= labels[:, None]))

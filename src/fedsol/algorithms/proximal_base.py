@@ -1,9 +1,7 @@
 """ProximalAlgorithm: a method that is a proximal loss, used in one of three ways."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -11,14 +9,11 @@ from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Perturbation, Strength
 from fedsol.algorithms.proximal import Proximal
-from fedsol.algorithms.task import Where
+from fedsol.algorithms.task import Task, Where
 from fedsol.config.fields import NonNegative, setting
 from fedsol.core.messages import State
 from fedsol.core.weights import Weights
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
-    from fedsol.data.batches import Batch
+from fedsol.data.batches import Batch
 
 Usage = Literal["auxiliary", "projected", "perturbed"]
 PERTURBATION = frozenset({"rho", "strength", "perturb"})
@@ -41,7 +36,7 @@ class ProximalAlgorithm(Algorithm):
     perturb: Where = setting("all", "perturbed: all weights, all but the classifier, or the classifier alone")
 
     def proximal_loss(self, task: Task, state: State) -> Proximal | None:
-        """The loss; None if with the present settings there is none."""
+        """Return the loss; None if these settings have none."""
         raise NotImplementedError
 
     @property

@@ -1,20 +1,16 @@
 """SCAFFOLD: local gradients corrected by control variates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedsol.algorithms import controls
 from fedsol.algorithms.proximal import Linear, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
+from fedsol.algorithms.task import Task
 from fedsol.config.fields import setting
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights
-
-if TYPE_CHECKING:
-    from fedsol.algorithms.task import Task
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Scaffold(ProximalAlgorithm):
 
     def finish(self, task: Task, weights: Weights, steps: int, state: State) -> tuple[State, State]:
         effective = float(steps) if self.steps == "plain" else controls.momentum_steps(steps, task.momentum)
-        return controls.renewed(task, weights, effective, state, was_added=self.usage == "auxiliary")
+        return controls.renewed(task, weights, effective, state, self.usage)
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
         averaged = super().aggregate(server, updates)

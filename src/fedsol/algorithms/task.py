@@ -21,7 +21,7 @@ Where = Literal["all", "body", "head"]
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a pass through the model gives: the features that enter the head, and the logits that leave it."""
+    """The result of a pass through the model: the features that enter the head, and the logits that leave it."""
 
     features: Tensor
     logits: Tensor
@@ -31,7 +31,7 @@ Loss = Callable[[Outputs, "Point"], Tensor]
 
 
 def cross_entropy(outputs: Outputs, point: Point) -> Tensor:
-    """The local loss of the paper."""
+    """Return the local loss of the paper."""
     return F.cross_entropy(outputs.logits, point.batch.labels)
 
 
@@ -52,19 +52,19 @@ class Task:
     local_loss: Loss = cross_entropy
 
     def names(self, where: Where) -> tuple[str, ...]:
-        """Names of the parameters of a part of the model."""
+        """Return the names of the parameters of a part of the model."""
         names = {"all": self.model.names, "body": self.model.body_names, "head": self.model.head_names}[where]
         if not names:
             raise ValueError(f"this model has no parameters in its {where}")
         return names
 
     def at(self, weights: Weights, batch: Batch) -> Point:
-        """The model at these weights on this batch; nothing is computed yet."""
+        """Return the model at these weights on this batch; nothing is computed yet."""
         return Point(self, weights, batch)
 
 
 class Point:
-    """A model at given weights on one batch. Each pass through it is made when first asked for, and only once."""
+    """A model at given weights on one batch. Each pass through it is made on first use, and only once."""
 
     def __init__(self, task: Task, weights: Weights, batch: Batch, origin: Point | None = None) -> None:
         self.task = task
@@ -76,11 +76,11 @@ class Point:
         self._draws: Tensor | None = None
 
     def moved(self, step: Weights) -> Point:
-        """The point `weights + step`. A step of the head alone shares this point's pass through the body."""
+        """Return the point `weights + step`. A step of the head alone shares this point's pass through the body."""
         return Point(self.task, {n: w + step[n] if n in step else w for n, w in self.weights.items()}, self.batch, self)
 
     def gradient(self, loss: Loss | None = None, where: Where = "all", keep: bool = False) -> tuple[Weights, Tensor]:
-        """Gradient of a loss (default: the local one) with respect to a part of the weights, and the loss.
+        """Return the gradient of a loss (default: the local one) for a part of the weights, and the loss.
 
         `keep` leaves the pass usable for another gradient at this point.
         """
@@ -107,11 +107,11 @@ class Point:
 
     @property
     def anchor_outputs(self) -> Outputs:
-        """What the anchor answers to this batch."""
+        """The anchor's outputs on this batch."""
         return self.constant_outputs("anchor", {**self.task.anchor, **self.task.anchor_buffers})
 
     def constant_outputs(self, name: str, weights: Weights) -> Outputs:
-        """What other, fixed weights answer to this batch: in evaluation mode, without a graph, once for each name."""
+        """Return the outputs of other, fixed weights: in evaluation mode, without a graph, once for each name."""
         if self._origin is not None:
             return self._origin.constant_outputs(name, weights)
         if name not in self._constant:
@@ -130,13 +130,13 @@ class Point:
 
     @cached_property
     def _leaves(self) -> Weights:
-        """The leaves that the graph of `outputs` hangs on: a shared body brings its own."""
+        """The leaves of the graph of `outputs`; a shared body has its own."""
         if self._origin is not None and self._shares_body:
             return {**self._origin._leaves, **_leaves_of(self.weights, self.task.model.head_names)}
         return _leaves_of(self.weights, self.task.model.names)
 
     def _head_outputs(self) -> Outputs:
-        """Outputs whose graph ends at the features: all that a gradient of the head needs."""
+        """Return outputs whose graph ends at the features: enough for a gradient of the head."""
         features = self.features.detach()
         return Outputs(features, self._logits(features))
 
@@ -144,7 +144,7 @@ class Point:
         return self.task.model.logits({**self._leaves, **self.task.buffers}, features)
 
     def _buffers_for_pass(self) -> Weights:
-        """The task's own buffers for the first unperturbed pass on a batch, copies for every other."""
+        """Return the task's own buffers for the first unperturbed pass on a batch, copies for every other."""
         if not self.task.buffers:
             return {}
         if self._origin is not None:
@@ -155,7 +155,7 @@ class Point:
         return clone(self.task.buffers)
 
     def _update_statistics(self) -> None:
-        """Makes the unperturbed pass for the sake of running statistics, if nothing else needed it."""
+        """Make the unperturbed pass for its running statistics, if nothing else did."""
         if not self._statistics_are_updated:
             buffers = self._buffers_for_pass()
             self._repeat_draws()
@@ -163,7 +163,7 @@ class Point:
                 self.task.model.features({**self.weights, **buffers}, self.batch.inputs)
 
     def _repeat_draws(self) -> None:
-        """Every pass on a batch drops the same units out, wherever it is made: a perturbation moves weights only."""
+        """Let every pass on a batch drop out the same units: a perturbation moves weights only."""
         first, device = self._origin or self, self.batch.inputs.device
         if first._draws is None:
             first._draws = random_state(device)
