@@ -1,6 +1,6 @@
 """Make docs/gallery.md: every figure from real runs on the embedded digits, each with its command.
 
-What is in runs/gallery already is kept: runs and sweeps go on where they stopped, pictures are not made again.
+What is in runs/gallery already is used again: runs and sweeps resume where they stopped, pictures are not made again.
 Start anew with `rm -r runs/gallery`.
 """
 

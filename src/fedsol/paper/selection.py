@@ -20,8 +20,8 @@ def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
     return [
         cell
         for cell in cells
-        if all(_is_one_of(cell.facts.get(key), values) for key, values in wanted.items())
-        and (not cell.extra or _is_one_of(cell.facts["method"], wanted.get("method", [])))
+        if all(_normal(cell.facts.get(key, "")) in values for key, values in wanted.items())
+        and (not cell.extra or _normal(cell.facts["method"]) in wanted.get("method", []))
     ]
 
 
@@ -31,11 +31,10 @@ def option(key: str, values: Sequence[str]) -> str:
 
 
 def _conditions(cells: Sequence[Cell], only: Sequence[str]) -> dict[str, list[str]]:
-    known: dict[str, list[str]] = {}
+    known: dict[str, dict[str, str]] = {}
     for cell in cells:
         for key, value in cell.facts.items():
-            if value not in known.setdefault(key, []):
-                known[key].append(value)
+            known.setdefault(key, {})[_normal(value)] = value
     wanted: dict[str, list[str]] = {}
     for part in (part.strip() for text in only for part in text.split(",")):
         key, separator, values = part.partition("=")
@@ -46,22 +45,20 @@ def _conditions(cells: Sequence[Cell], only: Sequence[str]) -> dict[str, list[st
         if key not in known:
             raise InputError(f"--only: unknown key {key!r}; {suggestion(key, known)}")
         for value in (value.strip() for value in values.split("|")):
-            if not any(_same(value, other) for other in known[key]):
-                raise InputError(f"--only: {key}={value} is not in this table; {suggestion(value, known[key])}")
-            wanted.setdefault(key, []).append(value)
+            if _normal(value) not in known[key]:
+                raise InputError(
+                    f"--only: {key}={value} is not in this table; {suggestion(value, known[key].values())}"
+                )
+            wanted.setdefault(key, []).append(_normal(value))
     return wanted
 
 
-def _is_one_of(value: str | None, wanted: Sequence[str]) -> bool:
-    return value is not None and any(_same(value, other) for other in wanted)
-
-
-def _same(one: str, other: str) -> bool:
-    """Compare words or numbers: 0.10 is 0.1."""
+def _normal(value: str) -> str:
+    """Return the same text for equal words or numbers: 0.10 is 0.1."""
     try:
-        return float(one) == float(other)
+        return str(float(value))
     except ValueError:
-        return one.lower() == other.lower()
+        return value.lower()
 
 
 def missing_files(dataset: str, root: Path) -> list[str]:
