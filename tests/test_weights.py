@@ -72,7 +72,7 @@ def test_counters_are_copied_from_the_first():
 
 @pytest.mark.parametrize("shares", [[], [1.0]])
 def test_mean_needs_a_share_for_each(shares):
-    with pytest.raises(ValueError, match="one share for each"):
+    with pytest.raises(ValueError, match="shares: must be one for each"):
         W.mean([{"a": torch.ones(1)}, {"a": torch.ones(1)}], shares)
 
 

@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used, so that `fedsol --help` need not wait for torch."""
+    """Import a public name when it is first used, so that `fedsol --help` need not wait for torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'fedsol' has no attribute {name!r}")
     home = import_module(_HOMES[name])

@@ -10,4 +10,4 @@ class InputError(FedsolError):
 
 
 class RunError(FedsolError):
-    """A run could not go on: the message says why and what was saved (exit code 1)."""
+    """A run could not continue: the message says why and what was saved (exit code 1)."""

@@ -1,4 +1,4 @@
-"""Writing files so that a reader, or a process killed in between, sees the old content or the new, never a part."""
+"""Files: written so that a reader, or a process killed in between, sees the old content or the new, never a part."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ from fedsol.errors import InputError, RunError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replaces a file by way of a temporary one in the same folder, flushed to the disk before the rename."""
+    """Replace a file by a temporary one in the same folder, flushed to the disk before the rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -61,18 +61,18 @@ def flush_folder(folder: Path) -> None:
 
 
 def sha256(content: bytes) -> str:
-    """Checksum of some bytes, in hexadecimal."""
+    """Return the checksum of some bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def tensors_to_bytes(tensors: State) -> bytes:
-    """Named tensors in the safetensors format, which sorts them: their order is kept beside them."""
+    """Return named tensors in the safetensors format, which sorts them: their order is in its metadata."""
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     return save_tensors(contiguous, {"order": json.dumps(list(tensors))})
 
 
 def tensors_from_bytes(content: bytes) -> State:
-    """The tensors in the order they had, each in memory of its own (and so aligned as torch does it)."""
+    """Return the tensors in their original order, each in memory of its own (so torch aligns it)."""
     tensors = load_tensors(content)
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -81,7 +81,7 @@ def tensors_from_bytes(content: bytes) -> State:
 
 
 def check_file(path: Path, checksum: str) -> None:
-    """Raises `RunError` unless the file is there and has the checksum."""
+    """Raise `RunError` unless the file exists and has the checksum."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -92,7 +92,7 @@ def check_file(path: Path, checksum: str) -> None:
 
 
 def read_tensors(path: Path, checksum: str) -> State:
-    """Named tensors of a file whose checksum is known; anything else in it is an error."""
+    """Return the named tensors of a file, or raise `RunError` if its checksum differs."""
     try:
         content = path.read_bytes()
         if sha256(content) != checksum:
@@ -135,7 +135,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def disk_errors_named(path: Path) -> Iterator[None]:
-    """Turns a failure of the disk (full, read-only, gone) into a message that names the place."""
+    """Turn a failure of the disk (full, read-only, gone) into a `RunError` that names the path."""
     try:
         yield
     except OSError as error:
@@ -145,7 +145,7 @@ def disk_errors_named(path: Path) -> Iterator[None]:
 
 
 def same_tensors(left: State, right: State) -> bool:
-    """Whether two states have the same names, types and values, bit for bit."""
+    """Return whether two states have the same names, types and values, bit for bit."""
     return left.keys() == right.keys() and all(
         tensor.dtype == right[name].dtype and torch.equal(tensor, right[name]) for name, tensor in left.items()
     )

@@ -13,15 +13,14 @@ from fedsol.errors import InputError
 
 
 def import_object(reference: str, field: str) -> object:
-    """The object that `reference` names; `field` is the setting it came from, for the error message.
+    """Return the object that `reference` names; `field` is the setting it came from, for the error message.
 
-    `reference` is `module:name` (a module that is installed or lies in the current directory) or
-    `file.py:name`. Modules beside the named one can be imported by it; the import path is left as it was
-    found.
+    `reference` is `module:name` (a module that is installed or in the current directory) or `file.py:name`. The module
+    can import others in its folder; the import path does not change.
     """
     module_name, separator, attribute = reference.rpartition(":")
     if not separator or not module_name or not attribute:
-        raise InputError(f"{field}: {reference!r} must have the form 'module:name' or 'path/to/file.py:name'")
+        raise InputError(f"{field}: must be 'module:name' or 'path/to/file.py:name' (got {reference!r})")
     if module_name.endswith(".py"):
         module = _import_file(Path(module_name), reference, field)
     else:
@@ -31,7 +30,7 @@ def import_object(reference: str, field: str) -> object:
 
 @contextmanager
 def _searching_first(folder: Path) -> Iterator[None]:
-    """Look for modules in `folder` first while the block runs; then the import path is as before."""
+    """Look for modules in `folder` first inside the block."""
     before = list(sys.path)
     sys.path[:] = [str(folder), *before]
     importlib.invalidate_caches()
@@ -48,7 +47,7 @@ def _import_module(name: str, reference: str, field: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InputError(
-                f"{field}: {reference!r}: there is no module {name!r}, neither installed nor in {Path.cwd()}"
+                f"{field}: {reference!r}: no module {name!r}, neither installed nor in {Path.cwd()}"
             ) from error
         raise _import_failed(reference, field, error) from error
     except Exception as error:  # a user's module may raise anything while it is imported
@@ -58,7 +57,7 @@ def _import_module(name: str, reference: str, field: str) -> ModuleType:
 def _import_file(path: Path, reference: str, field: str) -> ModuleType:
     path = path.expanduser().resolve()
     if not path.is_file():
-        raise InputError(f"{field}: {reference!r}: there is no file {path}")
+        raise InputError(f"{field}: {reference!r}: no such file: {path}")
     # One name per file: two references to a file share its module, and so its classes.
     name = f"fedsol_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:

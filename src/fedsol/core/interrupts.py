@@ -1,4 +1,4 @@
-"""Stopping on Ctrl-C without tearing anything: the signal is let through only while nothing is being saved."""
+"""Ctrl-C without torn files: the signal takes effect only while nothing is being saved."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """While active, SIGINT and SIGTERM raise `KeyboardInterrupt`, but only inside `allowed()` blocks.
 
-    One that arrives elsewhere is kept, and raised when the next block begins or at the end. Outside the main thread,
+    One that arrives elsewhere is raised when the next block begins, or at the end. Outside the main thread,
     where Python delivers no signals, it does nothing.
     """
 
@@ -37,7 +37,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """A block that may be abandoned at any instant."""
+        """Let an interrupt end the block at any instant."""
         self._allowed = True
         try:
             if self._pending:

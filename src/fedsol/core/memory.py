@@ -10,9 +10,9 @@ from torch.utils._pytree import tree_leaves
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of all tensors that are made inside the block, for as long as they live.
+    """A block that counts the bytes of all tensors made inside it, for as long as they live.
 
-    Workspace that a kernel takes and gives back by itself is not seen.
+    The workspace of a kernel is not counted.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         for given in tree_leaves((arguments, options)):
             if isinstance(given, torch.Tensor):
-                self._note(given.untyped_storage(), 0)  # there before: not counted, now or later
+                self._note(given.untyped_storage(), 0)  # existed before: not counted, now or later
         result = function(*arguments, **(options or {}))
         for made in tree_leaves(result):
             if isinstance(made, torch.Tensor):
@@ -53,7 +53,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def peak_bytes(action: Callable[[], object]) -> int:
-    """Most bytes of tensors that the action held at one time, beyond those that were there before."""
+    """Return the most bytes of tensors that the action held at one time, beyond those that existed before."""
     memory = PeakMemory()
     with memory:
         action()

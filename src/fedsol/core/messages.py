@@ -1,4 +1,4 @@
-"""What crosses a process or a network: frozen, made of tensors and plain values only."""
+"""Messages between processes or over a network: frozen, made of tensors and plain values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Job:
     weights: Weights
     """Parameters and buffers of the global model."""
     broadcast: State = field(default_factory=dict)
-    """What the algorithm's server side sends to every client beside the weights."""
+    """What the algorithm's server side sends to every client besides the weights."""
     state: State = field(default_factory=dict)
     """The client's own state after its last job (the initial one before its first)."""
     work: float = 1.0
@@ -37,9 +37,9 @@ class Update:
     examples: int
     steps: int
     state: State = field(default_factory=dict)
-    """The client's own state, to be handed back with its next job."""
+    """The client's own state, to be sent back with its next job."""
     payload: State = field(default_factory=dict)
-    """What the algorithm's client side sends beside the weights."""
+    """What the algorithm's client side sends besides the weights."""
     metrics: dict[str, float] = field(default_factory=dict)
     share: float = 0.0
     """Weight of this update in the average; the server sets it before aggregating."""
@@ -47,12 +47,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Missing:
-    """A job that brought no update."""
+    """A job without an update."""
 
     client: int
     reason: str
     malformed: bool = False
-    """Whether an answer came that is no update, rather than none."""
+    """Whether there was an answer that is no valid update, rather than none."""
     reached: bool = True
     """Whether the job was sent at all."""
 
@@ -68,7 +68,7 @@ class ServerState:
     clients: int
     """Number of all clients, sampled or not."""
     state: State = field(default_factory=dict)
-    """The algorithm's."""
+    """The algorithm's own."""
     optimizer: State = field(default_factory=dict)
     """The server optimizer's, if there is one."""
 

@@ -1,7 +1,7 @@
 """The only source of randomness: generators keyed by what they are for.
 
 A key says everything that a draw may depend on (the experiment's seed, the purpose, the round, the client), so the
-same draw comes out in whatever process, order or resumed run it is made.
+same key gives the same draw in every process, order and resumed run.
 """
 
 import contextlib
@@ -13,26 +13,26 @@ import torch
 
 
 def key_for(seed: int, *key: int | str) -> int:
-    """A 63-bit number that depends on the seed and every part of the key, on every platform alike."""
+    """Return a 63-bit number that depends on the seed and every part of the key, the same on every platform."""
     text = "/".join([str(seed), *(f"{type(part).__name__}:{part}" for part in key)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
 def generator_for(seed: int, *key: int | str) -> torch.Generator:
-    """A torch generator on the CPU, for example `generator_for(seed, "client", round, client)`."""
+    """Return a torch generator on the CPU, for example `generator_for(seed, "client", round, client)`."""
     return torch.Generator().manual_seed(key_for(seed, *key))
 
 
 def numpy_generator_for(seed: int, *key: int | str) -> np.random.Generator:
-    """The same for draws that numpy makes (partitions)."""
+    """Return a generator for draws that numpy makes (partitions)."""
     return np.random.default_rng(key_for(seed, *key))
 
 
 @contextlib.contextmanager
 def seeded_torch(seed: int) -> Iterator[None]:
-    """Seeds torch's global generator inside the block and puts its state back afterwards.
+    """Seed torch's global generator inside the block and restore its state afterwards.
 
-    For code that cannot be handed a generator: the initialisation and the dropout layers of torch modules.
+    For code that takes no generator: the initialization and the dropout layers of torch modules.
     """
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
@@ -45,7 +45,7 @@ def seeded_torch(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Sums do not depend on the number of cores inside the block: torch uses a single thread."""
+    """Let torch use a single thread inside the block, so that sums do not depend on the number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -55,12 +55,12 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def random_state(device: torch.device) -> torch.Tensor:
-    """State of the generator that layers on a device draw from."""
+    """Return the state of the generator that layers on a device draw from."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_random_state(device: torch.device, state: torch.Tensor) -> None:
-    """Goes back to a state of that generator."""
+    """Restore a state of that generator."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:

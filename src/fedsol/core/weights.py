@@ -9,61 +9,61 @@ Weights = dict[str, Tensor]
 
 
 def add(left: Weights, right: Weights, scale: float = 1.0) -> Weights:
-    """`left + scale * right`; names that `right` lacks keep their value."""
+    """Return `left + scale * right`; names that `right` lacks keep their value."""
     return {
         name: torch.add(tensor, right[name], alpha=scale) if name in right else tensor for name, tensor in left.items()
     }
 
 
 def subtract(left: Weights, right: Weights) -> Weights:
-    """`left - right` on the names of `left`."""
+    """Return `left - right` on the names of `left`."""
     return {name: tensor - right[name] for name, tensor in left.items()}
 
 
 def scale(weights: Weights, factor: float) -> Weights:
-    """`factor * weights`."""
+    """Return `factor * weights`."""
     return {name: tensor * factor for name, tensor in weights.items()}
 
 
 def zeros(weights: Weights) -> Weights:
-    """Zeros of the same shapes."""
+    """Return zeros of the same shapes."""
     return {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
 
 
 def pick(weights: Mapping[str, Tensor], names: Iterable[str]) -> Weights:
-    """The named part of the weights (the tensors themselves, not copies)."""
+    """Return the named part of the weights (the tensors themselves, not copies)."""
     return {name: weights[name] for name in names}
 
 
 def dot(left: Weights, right: Weights) -> Tensor:
-    """Inner product over all names of `left`."""
+    """Return the inner product over all names of `left`."""
     return torch.stack([torch.sum(tensor * right[name]) for name, tensor in left.items()]).sum()
 
 
 def norm(weights: Weights) -> Tensor:
-    """Euclidean norm over all tensors together."""
+    """Return the Euclidean norm over all tensors together."""
     parts: Tensor = torch.stack([torch.linalg.vector_norm(tensor) for tensor in weights.values()])
     total: Tensor = torch.linalg.vector_norm(parts)
     return total
 
 
 def equal(left: Weights, right: Weights) -> bool:
-    """Whether every tensor of `left` is, bit for bit in value, that of `right`; stops at the first difference."""
+    """Return whether every tensor of `left` equals that of `right`; stop at the first difference."""
     return all(torch.equal(tensor, right[name]) for name, tensor in left.items())
 
 
 def clone(weights: Weights) -> Weights:
-    """A copy that shares no memory."""
+    """Return a copy that shares no memory."""
     return {name: tensor.detach().clone() for name, tensor in weights.items()}
 
 
 def mean(all_weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
-    """`sum_i shares_i * weights_i`; counters (integer tensors) are copied from the first.
+    """Return `sum_i shares_i * weights_i`; counters (integer tensors) are copied from the first.
 
     The sum is taken in the order given and in the tensors' own precision, so that it is the same on every engine.
     """
     if len(all_weights) != len(shares) or not all_weights:
-        raise ValueError(f"{len(all_weights)} weights and {len(shares)} shares: one share for each is needed")
+        raise ValueError(f"shares: must be one for each of {len(all_weights)} weights (got {len(shares)})")
     average = {}
     for name, first in all_weights[0].items():
         if first.is_floating_point():
@@ -87,17 +87,17 @@ def clip_change(weights: Weights, anchor: Weights, longest: float) -> Weights:
 
 
 def size_in_bytes(weights: Mapping[str, Tensor]) -> int:
-    """Bytes of the tensors' values, as they would cross a network uncompressed."""
+    """Return the bytes of the tensors' values, as they cross a network uncompressed."""
     return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
 
 
 def prefixed(prefix: str, weights: Weights) -> Weights:
-    """`{"prefix/name": tensor}`: how a vector of weights is kept inside a state."""
+    """Return `{"prefix/name": tensor}`: weights as a part of a state."""
     return {f"{prefix}/{name}": tensor for name, tensor in weights.items()}
 
 
 def without_prefix(prefix: str, state: Mapping[str, Tensor]) -> Weights:
-    """The part of a state that was stored by `prefixed`."""
+    """Return the part of a state that was stored by `prefixed`."""
     start = f"{prefix}/"
     return {name[len(start) :]: tensor for name, tensor in state.items() if name.startswith(start)}
 
