@@ -19,17 +19,28 @@ FIRST_COLUMN = f"{ROWS}.map(r => r.children[0].innerText)"
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("chromium")) as address:
-        yield address
+def chromium():
+    with browser() as program:
+        yield program
+
+
+def assert_in_order(tab: Page) -> None:
+    assert tab.problems == []
+    assert [url for url in tab.requests if not url.startswith(("file:", "data:", "http://127.0.0.1:"))] == []
 
 
 @pytest.fixture
 def page(chromium):
     with new_page(chromium) as tab:
         yield tab
-        assert tab.problems == []
-        assert [url for url in tab.requests if not url.startswith(("file:", "data:", "http://127.0.0.1:"))] == []
+        assert_in_order(tab)
+
+
+@pytest.fixture
+def phone(chromium):
+    with new_page(chromium, phone=True) as tab:
+        yield tab
+        assert_in_order(tab)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +208,7 @@ def test_hover_and_arrow_keys_tell_the_values(page, mixed):
         "(() => { const b = document.querySelector('#curves .chart').getBoundingClientRect();"
         "return [b.right - 14, b.top + 90] })()"
     )
-    page.mouse("mouseMoved", x, y)
+    page.tab.mouse.move(x, y)
     tip = page.run("document.querySelector('#curves .tip').innerText")
     assert tip.startswith("round 30")
     assert tip.count("%") >= 4
@@ -243,10 +254,10 @@ def test_twenty_runs_of_three_hundred_rounds_still_respond(page, tmp_path):
     assert page.run(FIRST_COLUMN)[0].strip() == "fedsol rho=1.9"
 
 
-def test_a_phone_needs_no_sideways_scrolling(page, mixed):
-    page.open(mixed, width=390, height=844, phone=True)
-    assert page.run("document.documentElement.scrollWidth") == 390
-    assert page.run("document.querySelector('#curves svg').getBoundingClientRect().width") < 390
+def test_a_phone_needs_no_sideways_scrolling(phone, mixed):
+    phone.open(mixed)
+    assert phone.run("document.documentElement.scrollWidth") == 390
+    assert phone.run("document.querySelector('#curves svg').getBoundingClientRect().width") < 390
 
 
 def test_light_and_dark_follow_the_system_and_the_button(page, mixed):
