@@ -53,13 +53,13 @@ def one_by_one(images: torch.Tensor, dataset: Dataset, generator: torch.Generato
 def test_batched_equals_one_by_one(seed, count, size, pad, pad_mode, flip, cutout, stored) -> None:
     dataset = dataset_with(Augmentation(pad, pad_mode, flip, cutout), stored)
     images = torch.randint(0, 256, (count, stored, *size), dtype=torch.uint8, generator=torch.manual_seed(seed))
-    kept = images.clone()
+    before = images.clone()
     result = augment(images, dataset, torch.Generator().manual_seed(seed))
     expected = one_by_one(images, dataset, torch.Generator().manual_seed(seed))
     assert result.dtype == torch.float32
     assert result.is_contiguous()
     np.testing.assert_allclose(result.numpy(), expected, atol=2e-6)
-    assert torch.equal(images, kept), "the inputs are not changed"
+    assert torch.equal(images, before), "the inputs are not changed"
 
 
 def test_every_offset_flip_and_centre_occurs_equally_often() -> None:

@@ -1,4 +1,4 @@
-"""Damaged and mislabelled files in the publishers' formats each give one clear message."""
+"""Damaged and mislabeled files in the publishers' formats each give one clear message."""
 
 import gzip
 import shutil

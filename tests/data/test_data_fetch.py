@@ -106,7 +106,7 @@ def test_nobody_listens(publish, tmp_path, monkeypatch) -> None:
 def test_a_root_that_cannot_be_made(publish, server, tmp_path) -> None:
     publish("mnist")
     (tmp_path / "root").write_text("a file")
-    with pytest.raises(InputError, match="cannot be created"):
+    with pytest.raises(InputError, match="cannot be used as a directory"):
         fetch("mnist", tmp_path / "root")
 
 

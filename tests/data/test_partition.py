@@ -137,7 +137,7 @@ def test_dirichlet_uses_every_sample_once_and_respects_the_smallest_size(
 def test_a_client_with_its_average_share_gets_no_further_class(
     case: tuple[np.ndarray, int], seed: int, alpha: float, data: st.DataObject
 ) -> None:
-    """In the order of classes: whoever holds N/clients samples of lower classes has none of this one.
+    """In the order of classes: a client with N/clients samples of lower classes has none of this one.
 
     It holds after a repair, too: that only takes from clients, or fills them up to at most N/clients samples.
     """

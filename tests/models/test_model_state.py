@@ -21,7 +21,7 @@ def plain() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 10))
 
 
-def normalising() -> nn.Module:
+def normalizing() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 10))
 
 
@@ -68,7 +68,7 @@ def seeded() -> None:
 
 
 def test_each_part_needs_its_own_weights_alone(inputs: Tensor) -> None:
-    model = split(normalising)
+    model = split(normalizing)
     model.train(False)
     weights = leaves(model)
     head = {name: weights.pop(name) for name in model.head_names}
@@ -87,7 +87,7 @@ def test_initial_weights_are_copies() -> None:
     assert all(weight.any() for weight in model.initial_weights().values())
 
 
-@pytest.mark.parametrize("make", [lambda: own("resnet18"), lambda: split(normalising)], ids=["own", "users"])
+@pytest.mark.parametrize("make", [lambda: own("resnet18"), lambda: split(normalizing)], ids=["own", "users"])
 def test_running_statistics_follow_training_passes_only(make: Callable[[], SplitModel], inputs: Tensor) -> None:
     model = make()
     weights = model.initial_weights()
@@ -111,7 +111,7 @@ def test_running_statistics_follow_training_passes_only(make: Callable[[], Split
 
 
 def test_batch_norms_are_named() -> None:
-    assert split(normalising).batch_norms == ("2",)
+    assert split(normalizing).batch_norms == ("2",)
     assert own("resnet18").batch_norms[:3] == ("norm", "blocks.0.norm1", "blocks.0.norm2")
     assert own("small").batch_norms == ()
     without_buffers = own("resnet18-batchstats")
@@ -156,7 +156,7 @@ def test_a_failing_pass_leaves_the_model_as_it_was(inputs: Tensor) -> None:
 
 
 def test_a_copy_is_independent(inputs: Tensor) -> None:
-    model = split(normalising)
+    model = split(normalizing)
     other = copy.deepcopy(model)
     other.train(False)
     weights = leaves(model)
@@ -164,7 +164,7 @@ def test_a_copy_is_independent(inputs: Tensor) -> None:
     before = model.outputs(weights, inputs)[1]
     _, logits = other.outputs(weights, inputs)
     assert torch.equal(other.logits(weights, other.features(weights, inputs)), logits)
-    assert not torch.equal(logits, before)  # the first one still drops out and normalises by the batch
+    assert not torch.equal(logits, before)  # the first one still drops out and normalizes by the batch
     assert model._model.training
 
 
@@ -194,7 +194,7 @@ def test_a_pass_keeps_nothing_alive(inputs: Tensor) -> None:
 
 
 def test_inference_mode_and_evaluation(inputs: Tensor) -> None:
-    model = split(normalising)
+    model = split(normalizing)
     model.train(False)
     with torch.inference_mode():
         features, logits = model.outputs(model.initial_weights(), inputs)

@@ -1,11 +1,11 @@
 """The files of a dataset: downloaded, verified and extracted, complete or not at all.
 
-Files lie in `root/<dataset>/` under their publishers' names. Files put there by hand are as good as downloaded
-ones: both are verified before use. Hashing gigabytes at every start would be slow, so `.verified.json` in that folder
-remembers each file's checksum with its size and modification time; a file that changed in either is hashed again.
+Files are in `root/<dataset>/` under their publishers' names, downloaded or put there by hand; both are verified before
+use. Hashing gigabytes at every start would be slow, so `.verified.json` in that folder records each file's checksum
+with its size and modification time; a file is hashed again if either has changed.
 
-The environment variable `FEDSOL_MIRROR` names a base address (http or https) to use instead of the publishers', for
-machines behind a firewall: a file is then looked for at `<FEDSOL_MIRROR>/<dataset>/<file name>`.
+The environment variable `FEDSOL_MIRROR` is a base address (http or https) that replaces the publishers', for machines
+behind a firewall: a file is then downloaded from `<FEDSOL_MIRROR>/<dataset>/<file name>`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from fedsol.core.files import write_atomically
+from fedsol.core.files import make_directory, write_atomically
 from fedsol.data.types import DatasetSpec, RemoteFile
 from fedsol.errors import InputError
 
@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class FileResult:
-    """A file or folder of a dataset; `detail` says how it was verified or what is wrong."""
+    """The state of a file or folder of a dataset; `detail` is its checksum or size, or what is wrong."""
 
     path: Path
     status: Literal["ok", "missing", "wrong"]
@@ -51,7 +51,7 @@ class DatasetFiles:
 
     @classmethod
     def remembered(cls, spec: DatasetSpec, root: Path) -> "DatasetFiles":
-        """Return the files with the checksums of earlier verifications."""
+        """Return the files with the checksums recorded earlier."""
         return cls(spec, root, _read_marker(root / spec.name))
 
     @property
@@ -59,7 +59,7 @@ class DatasetFiles:
         return self.root / self.spec.name
 
     def results(self) -> list[FileResult]:
-        """Return what is there of the dataset, file by file."""
+        """Return the state of every file of the dataset."""
         results: list[FileResult] = []
         for remote in self.spec.files:
             path, target = self.folder / remote.name, self.folder / remote.extracts_to
@@ -70,7 +70,7 @@ class DatasetFiles:
         return [*results, *_folder_results(self.spec.folders, self.folder)]
 
     def prepare(self, may_download: bool) -> None:
-        """Make sure that every file is there, verified and extracted, or raise `InputError`."""
+        """Make sure that every file exists, verified and extracted, or raise `InputError`."""
         for remote in self.spec.files:
             path, target = self.folder / remote.name, self.folder / remote.extracts_to
             if not path.is_file() and not (remote.extracts_to and target.exists()):
@@ -101,7 +101,7 @@ class DatasetFiles:
         yield from _folder_results(remote.folders, target)
 
     def _checked(self, path: Path, expected: str | None, size: int | None = None) -> FileResult:
-        """Compare a file with its expected checksum and size, where they are known."""
+        """Compare a file with its expected checksum and size, if they are known."""
         if not path.is_file():
             return FileResult(path, "missing", "there is no such file")
         found_size = path.stat().st_size
@@ -128,7 +128,7 @@ class DatasetFiles:
         checksum = checksum_of(path, algorithm)
         self.verified[name] = {**entry, "checksum": checksum}
         content = {**_read_marker(self.folder), **self.verified}
-        with suppress(OSError):  # Data on a read-only disk is verified all the same, only anew at each start.
+        with suppress(OSError):  # On a read-only disk, data is hashed at every start.
             write_atomically(self.folder / MARKER, json.dumps(content, indent=1, sort_keys=True))
         return checksum
 
@@ -141,7 +141,7 @@ def checksum_of(path: Path, algorithm: str) -> str:
 
 
 def addresses(remote: RemoteFile, dataset: str) -> tuple[str, ...]:
-    """Return where to get the file: the mirror alone if there is one, else the publisher's addresses."""
+    """Return the addresses of a file: the mirror's if there is one, else the publisher's."""
     mirror = os.environ.get(MIRROR_VARIABLE, "").strip()
     if not mirror:
         return remote.urls
@@ -151,16 +151,13 @@ def addresses(remote: RemoteFile, dataset: str) -> tuple[str, ...]:
 
 
 def download(remote: RemoteFile, dataset: str, path: Path) -> None:
-    """Download a file to `path`; nothing is ever there but a complete file with the right checksum."""
+    """Download a file to `path`, where it appears only once it is complete and has the right checksum."""
     import pooch
     from requests.exceptions import RequestException
 
-    pooch.get_logger().setLevel("WARNING")  # the progress bar says the rest
+    pooch.get_logger().setLevel("WARNING")  # there is a progress bar
     urls, failures = addresses(remote, dataset), []
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path.parent}: cannot be created: {error.strerror}") from error
+    make_directory(path.parent)
     for url in urls:
         try:
             stream = partial(_stream, path.name)
@@ -169,12 +166,12 @@ def download(remote: RemoteFile, dataset: str, path: Path) -> None:
         except RequestException as error:
             failures.append(f"{url}: {_innermost(error)}")
         except ValueError:
-            failures.append(f"{url}: what arrived does not have the checksum {remote.checksum} and was deleted")
+            failures.append(f"{url}: the download does not have the checksum {remote.checksum} and was deleted")
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     raise InputError(
         f"{dataset}: {remote.name} could not be downloaded ({'; '.join(failures)}). "
-        f"Check the connection and try again, or get {urls[0]} by other means and put it at {path}"
+        f"Check the connection and try again, or download {urls[0]} elsewhere and put it at {path}"
     )
 
 
@@ -186,7 +183,7 @@ def _stream(name: str, url: str, output: str, _pooch: object) -> None:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    # Without this header a server may recompress, and what arrives would not be the published bytes.
+    # Without this header a server may compress the file, whose bytes would then not be the published ones.
     headers = {"Accept-Encoding": "identity"}
     with (
         requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as response,
@@ -202,7 +199,7 @@ def _stream(name: str, url: str, output: str, _pooch: object) -> None:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the innermost of nested network errors, which is the part a person can act on."""
+    """Return the innermost of nested network errors, which says what to do."""
     while error.__context__ is not None:
         error = error.__context__
     return str(error) or type(error).__name__
@@ -211,8 +208,8 @@ def _innermost(error: BaseException) -> str:
 def extract(archive: Path, target: Path, unused: Collection[str] = ()) -> None:
     """Extract a tar archive into the folder `target`, complete or not at all.
 
-    A top-level folder named like `target` is taken for it, so no level is doubled. Entries of the target named in
-    `unused` are left out. An archive with anything but plain files and folders below its own root is refused.
+    A top-level folder with the name of `target` becomes it. Entries of the target in `unused` are skipped. An archive
+    with anything but plain files and folders below its own root is refused.
     """
 
     def selected(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
@@ -235,7 +232,7 @@ def extract(archive: Path, target: Path, unused: Collection[str] = ()) -> None:
         try:
             temporary.rename(target)
         except OSError:
-            # If another process was faster, what it extracted is checked like any other file.
+            # If another process was faster, its files are checked like any others.
             if not target.is_dir():
                 raise
     finally:
@@ -253,7 +250,7 @@ def _safe_parts(member: tarfile.TarInfo, archive: Path) -> tuple[str, ...]:
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:
-    """Return the remembered checksums; a marker that cannot be read only means that files are hashed again."""
+    """Return the recorded checksums; without a readable record, files are hashed again."""
     try:
         content = json.loads((folder / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):

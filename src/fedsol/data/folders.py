@@ -98,50 +98,45 @@ def _cache_key(files: Sequence[ImageFile], folder: Path, options: ImageOptions) 
 
 
 def _write_cache(path: Path, files: Sequence[ImageFile], options: ImageOptions) -> None:
-    from rich.console import Console
-    from rich.progress import track
-
     options = options if options.channels else replace(options, channels=_channels_of(files))
     first = _decode_image(files[0].path, options)
-    temporary = _temporary_beside(path)
-    try:
-        output = np.lib.format.open_memmap(temporary, "w+", np.uint8, (len(files), *first.shape))
-
-        def store(index: int) -> None:
-            pixels = _decode_image(files[index].path, options)
-            if pixels.shape != first.shape:
-                raise InputError(
-                    f"{files[index].path}: must have the size of the first image, {first.shape[2]} x {first.shape[1]} "
-                    f"(got {pixels.shape[2]} x {pixels.shape[1]}); or set data.image_size to resize all images"
-                )
-            output[index] = pixels
-
-        with ThreadPoolExecutor() as pool:  # Pillow lets other threads run while it decodes
-            try:
-                stored = pool.map(store, range(len(files)))
-                console = Console(stderr=True)
-                hidden = not console.is_terminal
-                for _ in track(stored, f"Decoding {path.stem}", total=len(files), console=console, disable=hidden):
-                    pass
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        output.flush()
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _temporary_beside(path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".npy", dir=path.parent)
+        temporary = tempfile.TemporaryDirectory(prefix=f".{path.stem}-", dir=path.parent)
     except OSError as error:
         raise InputError(
             f"{path.parent}: cannot store decoded images ({error.strerror}); set data.cache to another folder"
         ) from error
-    os.close(handle)
-    return Path(name)
+    with temporary as folder:
+        output = np.lib.format.open_memmap(Path(folder, path.name), "w+", np.uint8, (len(files), *first.shape))
+        _decode_all(files, output, options)
+        output.flush()
+        Path(folder, path.name).replace(path)
+
+
+def _decode_all(files: Sequence[ImageFile], output: NDArray[np.uint8], options: ImageOptions) -> None:
+    """Decode images in threads, with a progress bar on standard error if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    def store(index: int) -> None:
+        path, pixels, shape = files[index].path, _decode_image(files[index].path, options), output.shape[1:]
+        if pixels.shape != shape:
+            raise InputError(
+                f"{path}: must have the size of the first image, {shape[2]} x {shape[1]} "
+                f"(got {pixels.shape[2]} x {pixels.shape[1]}); or set data.image_size to resize all images"
+            )
+        output[index] = pixels
+
+    console = Console(stderr=True)
+    with ThreadPoolExecutor() as pool:  # Pillow lets other threads run while it decodes
+        try:
+            stored = pool.map(store, range(len(files)))
+            for _ in track(stored, "Decoding images", len(files), console=console, disable=not console.is_terminal):
+                pass
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _channels_of(files: Sequence[ImageFile]) -> int:

@@ -22,7 +22,7 @@ class PartitionSummary:
     median_classes: float
     most_classes: int
     mean_entropy: float
-    """Entropy of a client's labels in bits: 0 for one class, log2(classes) for all classes alike."""
+    """Entropy of a client's labels in bits: 0 for one class, log2(classes) if all classes are equally frequent."""
     mean_distance: float
     """Total variation distance of a client's labels from all labels: 0 for the same mixture, at most 1."""
 
