@@ -120,13 +120,16 @@ BAD = {
     "no run for all": ([], ["RUN: is missing"]),
     "unknown analysis": (["--what", "divergense"], ["--what: unknown value 'divergense'", "'divergence'"]),
     "empty": (["--what", ","], ["--what: is empty"]),
-    "no such run": (["nowhere", "--what", "curves"], ["nowhere: there is no run here"]),
+    "no such run": (["nowhere", "--what", "curves"], ["nowhere: no such directory"]),
     "no such experiment": (["nowhere", "--what", "cost"], ["nowhere"]),
-    "unknown part": (["--what", "toy", "--where", "tail"], ["--where: 'tail'", "head"]),
-    "unknown strength": (["--what", "toy", "--strength", "weak"], ["--strength: 'weak'", "adaptive-column"]),
-    "rho is a word": (["--what", "toy", "--rho", "much"], ["--rho: 'much'"]),
-    "client is a word": (["--what", "toy", "--clients", "me"], ["--clients: 'me'"]),
-    "no repetitions": (["--what", "cost", "--repetitions", "0"], ["--repetitions: 0"]),
+    "unknown part": (["--what", "toy", "--where", "tail"], ["--where: unknown value 'tail'", "head"]),
+    "unknown strength": (
+        ["--what", "toy", "--strength", "weak"],
+        ["--strength: unknown value 'weak'", "adaptive-column"],
+    ),
+    "rho is a word": (["--what", "toy", "--rho", "much"], ["--rho: must be numbers", "'much'"]),
+    "client is a word": (["--what", "toy", "--clients", "me"], ["--clients: must be whole numbers", "'me'"]),
+    "no repetitions": (["--what", "cost", "--repetitions", "0"], ["--repetitions: must be 1 or more (got 0)"]),
     "bad setting": (["--what", "cost", "--set", "model.name=resnet19"], ["resnet19"]),
     "bad method": (["--what", "cost", "-a", "fedsool"], ["fedsool"]),
 }
@@ -148,9 +151,9 @@ def test_bad_input_about_a_run_leaves_nothing_behind():
     before = names_in("fedavg")
     for arguments, part in (
         (["--what", "curves,orthogonality", "--rho", "1"], "perturbs nothing"),
-        (["--what", "curves,divergence", "--clients", "8"], "--clients: 8 is not allowed; allowed: 0 to 7"),
-        (["--what", "curves,landscape", "--points", "1"], "points 1 is not allowed"),
-        (["--what", "landscape", "--radius", "-1"], "radius -1.0 is not allowed"),
+        (["--what", "curves,divergence", "--clients", "8"], "--clients: must be 0 to 7 (got 8)"),
+        (["--what", "curves,landscape", "--points", "1"], "--points: must be 3 or more (got 1)"),
+        (["--what", "landscape", "--radius", "-1"], "--radius: must be greater than 0 and finite (got -1.0)"),
         (["--what", "curves", "--set", "rounds=3"], "--set: is not allowed for a run"),
     ):
         done = fedsol("analyze", "fedavg", *arguments)

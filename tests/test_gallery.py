@@ -39,7 +39,7 @@ def test_every_picture_is_there_and_small():
 
 
 def test_every_analysis_is_in_the_gallery(gallery):
-    from fedsol.analysis.analyze import ANALYSES
+    from fedsol.analysis import ANALYSES
 
     commands = " ".join(command for entry in gallery.ENTRIES for command in entry.commands)
     for name in set(ANALYSES) - {"partition"}:  # which has a command of its own

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedsol.analysis.hessian import Problem, top_eigenpairs
-from fedsol.analysis.landscape import landscape
+from fedsol.analysis.landscape import LandscapeAnalysis, problem_for
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
 from tests.support.toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, split
@@ -72,9 +72,7 @@ def test_a_real_model_of_the_library(tiny):
     """The embedded digits and a small network: 1,210 weights, still small enough for the dense computation."""
     experiment = tiny.override({"model.name": "mlp", "model.options": {"hidden": 10}})
     federation = build_federation(experiment)
-    found = landscape(federation, federation.initial_weights(), 0, examples=100, points=3, radius=0.5)
-    from fedsol.analysis.landscape import problem_for
-
+    found = LandscapeAnalysis(100, 3, 0.5).landscape(federation, federation.initial_weights(), 0)
     problem = problem_for(federation, federation.initial_weights(), 100)
     expected = np.linalg.eigvalsh(dense_hessian(problem))[::-1][:5]
     np.testing.assert_allclose(found.eigenvalues, expected, rtol=0.01)
@@ -87,9 +85,10 @@ def smooth(input_shape, classes):
 
 
 def test_the_surface_is_the_loss_along_the_eigenvectors(tiny):
-    federation = build_federation(tiny.override({"model.name": "test_analysis_landscape:smooth"}))
+    federation = build_federation(tiny.override({"model.name": "tests.analysis.test_analysis_landscape:smooth"}))
     weights = federation.initial_weights()
-    found = landscape(federation, weights, 3, examples=60, points=5, radius=0.2)
+    analysis = LandscapeAnalysis(60, 5, 0.2)
+    found = analysis.landscape(federation, weights, 3)
     assert found.round == 3
     assert found.examples == 60
     assert found.places == pytest.approx((-0.2, -0.1, 0.0, 0.1, 0.2))
@@ -100,21 +99,23 @@ def test_the_surface_is_the_loss_along_the_eigenvectors(tiny):
         ((found.losses[1][2], found.losses[3][2]), found.eigenvalues[1]),
     ):
         assert (sum(sides) - 2 * found.loss) / 0.1**2 == pytest.approx(value, rel=0.05)
-    assert found == landscape(federation, weights, 3, examples=60, points=5, radius=0.2)
+    assert found == analysis.landscape(federation, weights, 3)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"points": 2}, "points 2 is not allowed"),
-        ({"examples": 0}, "examples 0 is not allowed"),
-        ({"radius": 0.0}, "radius 0.0 is not allowed"),
-        ({"radius": float("nan")}, "radius nan is not allowed"),
-        ({"eigenvalues": 1}, "eigenvalues 1 is not allowed"),
-        ({"eigenvalues": 100_000}, "eigenvalues: 100000 is not allowed"),
+        ({"points": 2}, "--points: must be 3 or more"),
+        ({"examples": 0}, "--examples: must be 1 or more"),
+        ({"radius": 0.0}, "--radius: must be greater than 0"),
+        ({"radius": float("nan")}, "--radius: must be greater than 0"),
+        ({"eigenvalues": 1}, "--eigenvalues: must be 2 or more"),
+        ({"eigenvalues": 100_000}, r"eigenvalues: must be 1 to \d+ for this model \(got 100000\)"),
     ],
 )
 def test_bad_options_are_named(tiny, options, message):
     federation = build_federation(tiny)
     with pytest.raises(InputError, match=message):
-        landscape(federation, federation.initial_weights(), 0, **{"examples": 10, "points": 3, **options})
+        LandscapeAnalysis(**{"examples": 10, "points": 3, **options}).landscape(
+            federation, federation.initial_weights(), 0
+        )

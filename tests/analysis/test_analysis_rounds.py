@@ -5,21 +5,27 @@ import json
 import pytest
 
 import fedsol
-from fedsol.analysis import callbacks
+from fedsol.analysis import make_analysis, names_of
 from fedsol.analysis.preservation import accuracy_of, preservation
-from fedsol.analysis.source import chosen_clients, local_round, open_run
+from fedsol.analysis.replay import LocalRound, Replay
+from fedsol.analysis.rounds import callbacks_for, rows_path
 from fedsol.core.files import same_tensors
-from fedsol.core.messages import Update
+from fedsol.core.messages import ServerState, Update
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import sample_clients
+from fedsol.runs.run import Run
 from tests.support.runs import StopAfter, assert_same_run
 
-NAMES = ("divergence", "preservation", "strength", "orthogonality")
+NAMES = names_of(per_round=True)
 
 
 def watching(experiment, out, names=NAMES):
-    return callbacks.callbacks_for(names, out, experiment)
+    return callbacks_for(names, out, experiment)
+
+
+def recorded(name, out):
+    return make_analysis(name).recorded(out)
 
 
 @pytest.fixture
@@ -28,7 +34,7 @@ def four(tiny):
 
 
 def contents(out):
-    return {name: callbacks.rows_path(out, name).read_text() for name in NAMES}
+    return {name: rows_path(out, name).read_text() for name in NAMES}
 
 
 def test_one_row_per_round_and_the_same_run(four, tmp_path):
@@ -36,13 +42,13 @@ def test_one_row_per_round_and_the_same_run(four, tmp_path):
     assert_same_run(found, fedsol.train(four))
     for text in contents(tmp_path / "a").values():
         assert [json.loads(line)["round"] for line in text.splitlines()] == [1, 2, 3, 4]
-    divergences = callbacks.divergences(tmp_path / "a")
+    divergences = recorded("divergence", tmp_path / "a")
     assert divergences[1].clients == tuple(sample_clients(found.experiment, 8, 2))
     assert divergences[1].global_local > 0
-    preserved = callbacks.preservations(tmp_path / "a")
+    preserved = recorded("preservation", tmp_path / "a")
     assert [one.before for one in preserved[1:]] == [row["test_accuracy"] for row in found.rows[:-1]]
-    assert callbacks.strength_rows(tmp_path / "a")[3].layers["head.weight"].mean > 0
-    assert callbacks.round_orthogonalities(tmp_path / "a")[0].steps > 0
+    assert recorded("strength", tmp_path / "a")[3].layers["head.weight"].mean > 0
+    assert recorded("orthogonality", tmp_path / "a")[0].steps > 0
 
 
 @pytest.mark.parametrize("checkpoint_every", [1, 3])
@@ -59,7 +65,7 @@ def test_a_stopped_and_resumed_run_has_the_same_rows(four, tmp_path, checkpoint_
 def test_a_torn_line_and_rows_beyond_the_checkpoint_are_cut_off(four, tmp_path):
     out = tmp_path / "run"
     fedsol.train(four.override({"rounds": 2}), watching(four, out), out)
-    path = callbacks.rows_path(out, "divergence")
+    path = rows_path(out, "divergence")
     whole = path.read_text()
     path.write_text(whole + '{"round": 3}\n{"rou')
     fedsol.train(four.override({"rounds": 2}), watching(four, out), out, resume=True)
@@ -67,11 +73,14 @@ def test_a_torn_line_and_rows_beyond_the_checkpoint_are_cut_off(four, tmp_path):
 
 
 def test_what_is_not_a_row_is_named(tmp_path):
-    path = callbacks.rows_path(tmp_path, "divergence")
+    path = rows_path(tmp_path, "divergence")
     path.parent.mkdir()
     path.write_text("nonsense\n")
     with pytest.raises(InputError, match=r"divergence\.jsonl: line 1: must be JSON"):
-        callbacks.divergences(tmp_path)
+        recorded("divergence", tmp_path)
+    path.write_text('{"round": 1}\n')
+    with pytest.raises(InputError, match=r"divergence\.jsonl: must be rows of divergence"):
+        recorded("divergence", tmp_path)
 
 
 def test_a_client_that_did_less_is_trained_again_for_as_many_steps(four, tmp_path):
@@ -84,15 +93,15 @@ def test_a_client_that_did_less_is_trained_again_for_as_many_steps(four, tmp_pat
             steps.append(result.updates[0].steps)
 
     fedsol.train(experiment, [*watching(experiment, tmp_path), Steps()], tmp_path)
-    assert [one.steps for one in callbacks.round_orthogonalities(tmp_path)] == steps
+    assert [one.steps for one in recorded("orthogonality", tmp_path)] == steps
 
 
 def test_rows_are_json_also_where_a_layer_begins_at_zero(tiny, tmp_path):
     experiment = tiny.override({"rounds": 1, "model.name": "tests.support.user_code:with_batch_norm"})
     fedsol.train(experiment, watching(experiment, tmp_path), tmp_path)
-    text = callbacks.rows_path(tmp_path, "strength").read_text()
+    text = rows_path(tmp_path, "strength").read_text()
     assert "NaN" not in text
-    layers = callbacks.strength_rows(tmp_path)[0].layers.values()
+    layers = recorded("strength", tmp_path)[0].layers.values()
     assert any(layer.movement is None for layer in layers)
     assert any(layer.movement for layer in layers)
 
@@ -109,7 +118,7 @@ def test_rows_show_the_lambda_of_the_run(tiny, tmp_path, algorithm, strength):
     changes = {f"algorithm.{key}": value for key, value in algorithm.items()}
     experiment = tiny.override({"rounds": 1, **changes})
     fedsol.train(experiment, watching(experiment, tmp_path, ["strength"]), tmp_path)
-    assert [row.strength for row in callbacks.strength_rows(tmp_path)] == [strength]
+    assert [row.strength for row in recorded("strength", tmp_path)] == [strength]
 
 
 def test_only_classes_that_a_client_trains_on_are_its_own(tiny):
@@ -117,7 +126,7 @@ def test_only_classes_that_a_client_trains_on_are_its_own(tiny):
     weights = federation.initial_weights()
     for client in range(8):
         update = Update(client, weights, 1, 1)
-        found = preservation(federation, 1, weights, [update])
+        found = preservation(federation, LocalRound(1, ServerState(weights, (), 8), [update]))
         labels = federation.dataset.train.labels[federation.training_samples(client)].unique()
         tally = federation.evaluate(weights)
         own = [label in labels for label in range(10)]
@@ -137,9 +146,9 @@ def test_a_round_done_again_is_the_round_that_training_does(tiny, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(experiment, [StopAfter(2)], tmp_path / "run")
     before = sorted(path.name for path in (tmp_path / "run").rglob("*"))
-    saved = open_run(tmp_path / "run")
-    assert saved.finished == 2
-    done = local_round(saved)
+    replay = Replay(Run.load(tmp_path / "run"))
+    assert replay.checkpoint.round == 2
+    done = replay.local_round()
     assert done.round == 3
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
     whole = fedsol.train(experiment, out=tmp_path / "run", resume=True)
@@ -148,16 +157,16 @@ def test_a_round_done_again_is_the_round_that_training_does(tiny, tmp_path):
 
 def test_clients_are_checked(tiny, tmp_path):
     fedsol.train(tiny, out=tmp_path / "run")
-    saved = open_run(tmp_path / "run")
-    assert chosen_clients(saved, [3, 1, 3]) == [1, 3]
-    with pytest.raises(InputError, match="--clients: 8 is not allowed; allowed: 0 to 7"):
-        chosen_clients(saved, [8])
+    replay = Replay(Run.load(tmp_path / "run"))
+    assert replay.clients([3, 1, 3]) == [1, 3]
+    with pytest.raises(InputError, match=r"--clients: must be 0 to 7 \(got 8\)"):
+        replay.clients([8])
 
 
 def test_a_finished_cosine_schedule_repeats_its_last_round(tiny, tmp_path):
     """The round after it would have a learning rate of 0, and nothing would move."""
     fedsol.train(tiny.override({"server.lr_schedule": "cosine"}), out=tmp_path / "run")
-    assert open_run(tmp_path / "run").next_round == 2
+    assert Replay(Run.load(tmp_path / "run")).next_round == 2
 
 
 def test_a_run_without_a_round_cannot_be_analysed(tiny, tmp_path):
@@ -167,5 +176,5 @@ def test_a_run_without_a_round_cannot_be_analysed(tiny, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(tiny, [StopAtOnce()], tmp_path / "run")
-    with pytest.raises(InputError, match="has no checkpoint that could be analysed"):
-        open_run(tmp_path / "run")
+    with pytest.raises(InputError, match="has no checkpoint to analyze"):
+        Replay(Run.load(tmp_path / "run")).train()

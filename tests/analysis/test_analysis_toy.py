@@ -37,5 +37,5 @@ def test_a_step_by_hand():
 
 
 def test_a_perturbation_past_the_minimum_is_refused():
-    with pytest.raises(InputError, match="toy: rho 2 is not allowed"):
+    with pytest.raises(InputError, match=r"toy: rho: must be 0 to below .* \(got 2\)"):
         toy(ToySettings(rho=2))

@@ -4,29 +4,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedsol.analysis.callbacks import RoundOrthogonality
-from fedsol.analysis.cost import Costs, MethodCost
-from fedsol.analysis.divergence import Divergence
-from fedsol.analysis.landscape import Landscape
-from fedsol.analysis.orthogonality import LocalSteps, Measure, Orthogonality
-from fedsol.analysis.preservation import Forgetting, Preservation
-from fedsol.analysis.series import Series
-from fedsol.analysis.strength import LayerStrength, LayerStrengths
-from fedsol.analysis.toy import ToySettings, toy
+from fedsol.analysis.base import Series
+from fedsol.analysis.cost import CostAnalysis, Costs, MethodCost
+from fedsol.analysis.divergence import Divergence, DivergenceAnalysis
+from fedsol.analysis.landscape import Landscape, LandscapeAnalysis
+from fedsol.analysis.orthogonality import (
+    LocalSteps,
+    Measure,
+    Orthogonality,
+    OrthogonalityAnalysis,
+    OverRounds,
+    RoundOrthogonality,
+)
+from fedsol.analysis.preservation import Forgetting, ForgettingAnalysis, Preservation, PreservationAnalysis
+from fedsol.analysis.strength import LayerStrength, LayerStrengths, StrengthAnalysis
+from fedsol.analysis.toy import ToyAnalysis, ToySettings, toy
 from fedsol.errors import InputError
 from fedsol.plots import samples as samples_figure
-from fedsol.plots.cost import draw_costs
-from fedsol.plots.divergence import draw_divergence
 from fedsol.plots.factor import draw_factors
-from fedsol.plots.landscape import draw_landscapes
-from fedsol.plots.orthogonality import draw_orthogonality, draw_orthogonality_by_round
 from fedsol.plots.panels import number_panel, short_layer
-from fedsol.plots.preservation import draw_forgetting, draw_preservation
 from fedsol.plots.samples import ImageSet, draw_samples
-from fedsol.plots.strength import draw_strength
 from fedsol.plots.style import line_look, new_figure
 from fedsol.plots.sweep import draw_sweep
-from fedsol.plots.toy import draw_toy
 
 
 def orthogonality(label):
@@ -82,41 +81,56 @@ SCATTERED = [
 ]
 COST = MethodCost("fedavg", 10, 10, 0, 0.1, 100, 0)
 
-FIGURES = {
-    "orthogonality": lambda path: draw_orthogonality([orthogonality("a"), orthogonality("b")], path, "title"),
-    "orthogonality by round": lambda path: draw_orthogonality_by_round(
-        [Series("a", ((RoundOrthogonality(1, 0, 3, None, 0.1), RoundOrthogonality(2, 0, 3, 0.5, 0.2)),))], path, "title"
+ANALYSES = {
+    "orthogonality": (OrthogonalityAnalysis(), [orthogonality("a"), orthogonality("b")]),
+    "orthogonality by round": (
+        OverRounds(),
+        [Series("a", ((RoundOrthogonality(1, 0, 3, None, 0.1), RoundOrthogonality(2, 0, 3, 0.5, 0.2)),))],
     ),
-    "orthogonality of a step": lambda path: draw_orthogonality(
-        [Orthogonality("a", 1.0, 5, Measure(), (LocalSteps(1, (None,), (0.0,), (1.0,)),))], path, "title"
+    "orthogonality of a step": (
+        OrthogonalityAnalysis(),
+        [Orthogonality("a", 1.0, 5, Measure(), (LocalSteps(1, (None,), (0.0,), (1.0,)),))],
     ),
-    "orthogonality by round of some runs": lambda path: draw_orthogonality_by_round(
-        [Series("scaffold", ((),)), Series("a", ((RoundOrthogonality(1, 0, 3, 0.5, 0.1),),))], path, "title"
+    "orthogonality by round of some runs": (
+        OverRounds(),
+        [Series("scaffold", ((),)), Series("a", ((RoundOrthogonality(1, 0, 3, 0.5, 0.1),),))],
     ),
-    "forgetting of some runs": lambda path: draw_forgetting(
+    "forgetting of some runs": (
+        ForgettingAnalysis(),
         [
             Series("without a test set", (Forgetting((), (), ()),)),
             Series("a", (Forgetting((5, 10), ((0.1, None), (0.2, 0.3)), (0.0, 0.0)),)),
         ],
-        path,
-        "title",
     ),
-    "divergence over rounds": lambda path: draw_divergence(RUNS, path, "title"),
-    "divergence of a round": lambda path: draw_divergence([Series("a", ((divergence_at(1),),))], path, "title"),
-    "divergence of a client": lambda path: draw_divergence([Series("a", ((divergence_at(1, 1),),))], path, "title"),
-    "preservation over rounds": lambda path: draw_preservation(
-        [Series("a", ((preservation_at(1), preservation_at(2)),)), Series("b", ((preservation_at(1),),))], path, "title"
+    "divergence over rounds": (DivergenceAnalysis(), RUNS),
+    "divergence of a round": (DivergenceAnalysis(), [Series("a", ((divergence_at(1),),))]),
+    "divergence of a client": (DivergenceAnalysis(), [Series("a", ((divergence_at(1, 1),),))]),
+    "preservation over rounds": (
+        PreservationAnalysis(),
+        [Series("a", ((preservation_at(1), preservation_at(2)),)), Series("b", ((preservation_at(1),),))],
     ),
-    "preservation of a round": lambda path: draw_preservation([Series("a", ((preservation_at(1),),))], path, "title"),
-    "forgetting": lambda path: draw_forgetting(
-        [Series("a", (Forgetting((1, 2), ((0.5, None), (0.6, None)), (0.0, 0.1)),))], path, "title"
+    "preservation of a round": (PreservationAnalysis(), [Series("a", ((preservation_at(1),),))]),
+    "forgetting": (
+        ForgettingAnalysis(),
+        [Series("a", (Forgetting((1, 2), ((0.5, None), (0.6, None)), (0.0, 0.1)),))],
     ),
-    "strength": lambda path: draw_strength([Series("a", (strength_of(),)), Series("b", (strength_of(),))], path, "t"),
-    "landscape": lambda path: draw_landscapes([("a", landscape_of(5)), ("b", landscape_of(2))], path, "title"),
-    "four landscapes": lambda path: draw_landscapes([("a", landscape_of(5))] * 4, path, "title"),
-    "cost": lambda path: draw_costs(Costs("cnn", 100, 50, 3, (COST, COST)), path, "title"),
-    "toy": lambda path: draw_toy(toy(ToySettings(steps=20)), path),
-    "toy from elsewhere": lambda path: draw_toy(toy(ToySettings(steps=20, minimum=(2.0, 1.0))), path),
+    "strength": (StrengthAnalysis(), [Series("a", (strength_of(),)), Series("b", (strength_of(),))]),
+    "landscape": (LandscapeAnalysis(), {"a": landscape_of(5), "b": landscape_of(2)}),
+    "four landscapes": (LandscapeAnalysis(), {name: landscape_of(5) for name in "abcd"}),
+    "cost": (CostAnalysis(), Costs("cnn", 100, 50, 3, (COST, COST))),
+    "toy": (ToyAnalysis(), toy(ToySettings(steps=20))),
+    "toy from elsewhere": (ToyAnalysis(), toy(ToySettings(steps=20, minimum=(2.0, 1.0)))),
+}
+
+
+def written(name):
+    """The figure of an analysis, written to a path without its suffix."""
+    analysis, found = ANALYSES[name]
+    return lambda path: analysis.write_figure(found, path.parent, "title")
+
+
+FIGURES = {
+    **{name: written(name) for name in ANALYSES},
     "sweep of a number": lambda path: sweep_figure(path, rho=(0.1, 1, 10)),
     "sweep with a failure": lambda path: sweep_figure(path, failed=True, rho=(0.1, 1, 10)),
     "sweep of many numbers": lambda path: sweep_figure(path, rho=tuple(range(12))),
@@ -131,7 +145,7 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_written_twice_the_same(tmp_path, name):
     first, second = FIGURES[name](tmp_path / "one" / "figure"), FIGURES[name](tmp_path / "two" / "figure")
-    assert [path.name for path in first] == ["figure.png", "figure.pdf"]
+    assert [path.suffix for path in first] == [".png", ".pdf"]
     for path, other in zip(first, second, strict=True):
         assert path.read_bytes() == other.read_bytes()
     assert first[1].read_bytes().startswith(b"%PDF")
@@ -141,22 +155,9 @@ def test_a_figure_is_written_twice_the_same(tmp_path, name):
         assert len(image.convert("RGB").getcolors(maxcolors=1_000_000)) > 30
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda path: draw_orthogonality([], path, ""),
-        lambda path: draw_orthogonality_by_round([Series("a", ((),))], path, ""),
-        lambda path: draw_divergence([], path, ""),
-        lambda path: draw_preservation([], path, ""),
-        lambda path: draw_forgetting([Series("a", (Forgetting((), (), ()),))], path, ""),
-        lambda path: draw_strength([], path, ""),
-        lambda path: draw_landscapes([], path, ""),
-        lambda path: draw_sweep([{"settings": {"a": 1}, "label": "", "final_accuracy": None}], ["a"], path, ""),
-    ],
-)
-def test_nothing_to_draw_is_an_error_and_leaves_no_file(tmp_path, draw):
+def test_a_sweep_without_results_is_an_error_and_leaves_no_file(tmp_path):
     with pytest.raises(InputError, match=r"there is no"):
-        draw(tmp_path / "figure")
+        draw_sweep([{"settings": {"a": 1}, "label": "", "final_accuracy": None}], ["a"], tmp_path / "figure", "")
     assert not list(tmp_path.iterdir())
 
 

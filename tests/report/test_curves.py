@@ -48,7 +48,7 @@ def test_a_diverged_seed_leaves_a_gap(bad: float) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 23])
 def test_pictures_are_written_and_repeat_byte_for_byte(tmp_path: Path, count: int) -> None:
-    paths = [draw_curves(some_curves(count), tmp_path / name, "Accuracy", "round") for name in ("a.png", "b.png")]
+    paths = [draw_curves(some_curves(count), tmp_path / name, "Accuracy") for name in ("a.png", "b.png")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     with Image.open(paths[0]) as image:
         assert image.size == (1080, 600 if count < 20 else 1290)
@@ -90,12 +90,6 @@ def test_accuracies_are_of_the_test_set_or_where_there_is_none_of_what_clients_h
     assert curves == [Curve("b", [1, 2], [[0.2, 0.4]])]
     old = [{"round": 1, "test_accuracy": None}]  # before there was anything held out
     assert accuracy_curves([("c", [old])]) == ([Curve("c", [1], [[None]])], "test accuracy")
-
-
-def test_losses_are_not_percentages(tmp_path: Path) -> None:
-    shares = draw_curves(some_curves(), tmp_path / "a.png")
-    losses = draw_curves(some_curves(), tmp_path / "b.png", percent=False)
-    assert shares.read_bytes() != losses.read_bytes()
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:

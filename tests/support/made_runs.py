@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedsol import Experiment
+from fedsol.analysis.base import as_plain
 from fedsol.analysis.divergence import Divergence
 from fedsol.analysis.preservation import Preservation
-from fedsol.analysis.saving import as_plain
 from fedsol.data.manifest import Manifest, label_counts, save_manifest
 from fedsol.federation.personal import Outcome, PersonalResult
 from fedsol.personalization.results import PersonalDirectory

@@ -1,1 +1,52 @@
-"""Why a method works: what happens to weights, gradients, knowledge and loss in local training, for any run."""
+"""Why a method works: analyses of finished runs, one file each. To add one, write its file and a row of `ANALYSES`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from fedsol.analysis.base import Analysis
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A row of the registry: what `--help` says about an analysis, known without importing it."""
+
+    place: str
+    """Module and class."""
+    source: Literal["data", "metrics", "nothing"] = "data"
+    """What it reads: the data and weights of a run, its metrics alone, or no run at all."""
+    per_round: bool = False
+    """Whether `fedsol run --analyze` can write it in every round (its class is a `RoundAnalysis`)."""
+
+
+ANALYSES: dict[str, Entry] = {
+    "curves": Entry("fedsol.analysis.curves:CurvesAnalysis", "metrics"),
+    "partition": Entry("fedsol.analysis.partition:PartitionAnalysis"),
+    "orthogonality": Entry("fedsol.analysis.orthogonality:OrthogonalityAnalysis", per_round=True),
+    "divergence": Entry("fedsol.analysis.divergence:DivergenceAnalysis", per_round=True),
+    "preservation": Entry("fedsol.analysis.preservation:PreservationAnalysis", per_round=True),
+    "strength": Entry("fedsol.analysis.strength:StrengthAnalysis", per_round=True),
+    "landscape": Entry("fedsol.analysis.landscape:LandscapeAnalysis"),
+    "cost": Entry("fedsol.analysis.cost:CostAnalysis", "nothing"),
+    "toy": Entry("fedsol.analysis.toy:ToyAnalysis", "nothing"),
+}
+"""Every analysis by its name, in the order of `--what all`."""
+
+
+def names_of(**values: object) -> list[str]:
+    """Return the names of the analyses whose row has these values."""
+    return [
+        name for name, entry in ANALYSES.items() if all(getattr(entry, key) == value for key, value in values.items())
+    ]
+
+
+def make_analysis(name: str, options: Mapping[str, Any] | None = None) -> Analysis[Any]:
+    """Return an analysis with those of the options that are its own."""
+    module, _, kind = ANALYSES[name].place.partition(":")
+    analysis: type[Analysis[Any]] = getattr(import_module(module), kind)
+    fields = {field.name for field in dataclasses.fields(analysis)}
+    return analysis(**{key: value for key, value in (options or {}).items() if key in fields})

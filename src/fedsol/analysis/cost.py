@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,14 +18,23 @@ from fedsol.algorithms.gradients import perturbation
 from fedsol.algorithms.proximal import OutputLoss
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
+from fedsol.analysis.base import Analysis, Runs
 from fedsol.config.catalog import ALGORITHMS
+from fedsol.config.experiment import Experiment
 from fedsol.core.memory import peak_bytes
 from fedsol.core.messages import State
 from fedsol.core.randomness import generator_for, one_torch_thread
 from fedsol.core.weights import Weights, add, clone, pick, size_in_bytes
 from fedsol.data.batches import Batch
-from fedsol.federation.federation import Federation
+from fedsol.data.catalog import SPECS
+from fedsol.data.types import Dataset, Split
+from fedsol.errors import InputError
+from fedsol.federation.federation import Federation, assemble, fill_defaults, load_dataset
 from fedsol.federation.local_training import give_gradients, make_optimizer, make_task
+from fedsol.studies.variants import parse_variants
+
+if TYPE_CHECKING:
+    from fedsol.plots.style import Figure
 
 METHODS: dict[str, dict[str, object]] = {
     **{name: {"name": name} for name in ALGORITHMS if name not in ("fedsol", "fedsol-ablation")},
@@ -41,7 +51,7 @@ AWAY = 0.01
 
 @dataclass(frozen=True)
 class MethodCost:
-    """One local step of a method: gradient and optimiser."""
+    """One local step of a method: gradient and optimizer."""
 
     method: str
     flops: int
@@ -68,14 +78,9 @@ class Costs:
     repetitions: int
     methods: tuple[MethodCost, ...]
 
-    def relative(self, value: Callable[[MethodCost], float]) -> dict[str, float]:
-        """Every method's value as a multiple of the first one's (FedAvg)."""
-        first = value(self.methods[0])
-        return {row.method: value(row) / first for row in self.methods}
-
 
 def costs(federation: Federation, methods: Mapping[str, Algorithm] | None = None, repetitions: int = 20) -> Costs:
-    """Measures every method on the federation's model with random batches of its size; FedAvg comes first."""
+    """Measure every method on the federation's model with random batches of its size; FedAvg comes first."""
     chosen = methods or {name: make_algorithm(table) for name, table in METHODS.items()}
     chosen = {"fedavg": make_algorithm({"name": "fedavg"}), **chosen}
     batch = random_batch(federation)
@@ -104,7 +109,7 @@ def costs(federation: Federation, methods: Mapping[str, Algorithm] | None = None
 def step_seconds(
     federation: Federation, methods: Mapping[str, Algorithm], repetitions: int, warm_up: int = 2
 ) -> dict[str, float]:
-    """Only the seconds of a local step of every method: for models so large that counting the rest takes long."""
+    """Return only the seconds of a local step of every method: of large models, counting the rest takes long."""
     batch = random_batch(federation)
     federation.model.train(True)
     with one_torch_thread():
@@ -126,11 +131,11 @@ class LocalStep:
         self._optimizer = make_optimizer(settings, list(self.local.values()), settings.lr)
 
     def gradient(self) -> tuple[Weights, Tensor]:
-        """As fedsol computes it."""
+        """Return it as fedsol computes it."""
         return self.algorithm.gradient(self.task, self.local, self.batch, self.state)
 
     def two_pass_gradient(self) -> tuple[Weights, Tensor]:
-        """The same gradient with nothing shared between the point and the perturbed point."""
+        """Return the same gradient with nothing shared between the point and the perturbed point."""
         algorithm = self.algorithm
         how = algorithm.perturbation
         proximal = algorithm.proximal_loss(self.task, self.state) if isinstance(algorithm, ProximalAlgorithm) else None
@@ -141,7 +146,7 @@ class LocalStep:
         return self.task.at(add(self.local, step), self.batch).gradient()
 
     def proximal_flops(self) -> int:
-        """FLOPs of the proximal loss, given the outputs of the model itself."""
+        """Return the FLOPs of the proximal loss, given the outputs of the model itself."""
         algorithm = self.algorithm
         proximal = algorithm.proximal_loss(self.task, self.state) if isinstance(algorithm, ProximalAlgorithm) else None
         if not isinstance(proximal, OutputLoss):
@@ -151,7 +156,7 @@ class LocalStep:
         return flops(lambda: proximal.loss(outputs, point))
 
     def take(self) -> None:
-        """Gradient and optimiser."""
+        """Take the step: gradient and optimizer."""
         gradient, _ = self.gradient()
         give_gradients(self.local, gradient)
         self._optimizer.step()
@@ -160,7 +165,7 @@ class LocalStep:
 
 
 def random_batch(federation: Federation) -> Batch:
-    """Inputs and labels of the right shapes; what they are does not change the cost."""
+    """Return inputs and labels of the right shapes; what they are does not change the cost."""
     dataset, size = federation.dataset, federation.experiment.client.batch_size
     generator = generator_for(federation.experiment.seed, "cost")
     inputs = torch.randn(size, *dataset.input_shape, generator=generator)
@@ -169,22 +174,22 @@ def random_batch(federation: Federation) -> Batch:
 
 
 def flops(action: Callable[[], object]) -> int:
-    """Matrix products and convolutions, as torch's own counter counts them."""
+    """Count matrix products and convolutions, with torch's own counter."""
     with FlopCounterMode(display=False) as counter:
         action()
     return int(counter.get_total_flops())
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:
-    """Seconds of this process on a processor, which other programs do not lengthen; of the wall clock on a GPU."""
+    """Return a clock: a processor's own time, which other programs do not lengthen, or the wall clock of a GPU."""
     if device.type != "cuda":
         return time.process_time
 
-    def synchronised() -> float:
+    def synchronized() -> float:
         torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    return synchronised
+    return synchronized
 
 
 def interleaved(
@@ -193,7 +198,7 @@ def interleaved(
     clock: Callable[[], float] = time.perf_counter,
     warm_up: int = 2,
 ) -> dict[str, float]:
-    """Median seconds of each action; they take turns, so that a busy moment of the machine hits all alike."""
+    """Return the median seconds of each action; they take turns, so that a busy moment hits all alike."""
     for _ in range(warm_up):
         for action in actions.values():
             action()
@@ -204,3 +209,80 @@ def interleaved(
             action()
             seconds[name].append(clock() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def without_data(experiment: Experiment) -> Federation:
+    """Return the experiment's model and settings with no clients. A named dataset need not be on the disk."""
+    spec = SPECS.get(experiment.data.name)
+    if spec is None:
+        dataset = load_dataset(experiment.data)
+    else:
+        side = experiment.data.image_size or spec.image_size
+        shape = (spec.shape[0], side, side) if side else spec.shape
+        empty = Split(torch.empty((0, *shape), dtype=torch.uint8), torch.empty(0, dtype=torch.int64))
+        channels = experiment.data.channels or spec.channels
+        dataset = Dataset(spec.name, empty, empty, spec.classes, spec.mean, spec.std, channels=channels)
+    return assemble(fill_defaults(experiment, dataset), dataset, [])
+
+
+@dataclass(frozen=True)
+class CostAnalysis(Analysis[Costs]):
+    """FLOPs (as computed, and in the paper's two passes), time and peak memory, beside FedAvg's."""
+
+    stem = "cost"
+    repetitions: int = 20
+    """Timed steps of each method."""
+    algorithms: tuple[str, ...] = ()
+    """Methods as `fedsol compare` takes them; empty for `METHODS`."""
+
+    def __post_init__(self) -> None:
+        if self.repetitions < 1:
+            raise InputError(f"--repetitions: must be 1 or more (got {self.repetitions})")
+
+    def check(self, runs: Runs) -> None:
+        self._methods(runs.experiment)
+
+    def _methods(self, experiment: Experiment) -> dict[str, Algorithm]:
+        variants = parse_variants(self.algorithms, experiment) if self.algorithms else []
+        return {variant.label: make_algorithm(variant.experiment.algorithm) for variant in variants}
+
+    def measure(self, runs: Runs) -> Costs:
+        return costs(without_data(runs.experiment), self._methods(runs.experiment), self.repetitions)
+
+    def draw(self, found: Costs, subject: str) -> Figure:
+        from fedsol.plots.panels import bar_panel
+        from fedsol.plots.style import INK, new_figure
+
+        names = [row.method for row in found.methods]
+        base = found.methods[0]
+        title = f"cost of a local step: {found.model}, {found.parameters:,} weights, batches of {found.batch_size}"
+        figure = new_figure(9.6, 1.9 + 0.34 * len(names), title)
+        columns: dict[str, dict[str, list[float]]] = {
+            "FLOPs": {
+                "as fedsol computes it": [row.flops / base.flops for row in found.methods],
+                "in two whole passes": [row.two_pass_flops / base.flops for row in found.methods],
+            },
+            "time": {"": [row.seconds / base.seconds for row in found.methods]},
+            "peak memory": {"": [row.peak_bytes / base.peak_bytes for row in found.methods]},
+        }
+        panels = figure.subplots(1, 3, sharey=True, width_ratios=(1.25, 1, 1))
+        for axes, (heading, bars) in zip(panels, columns.items(), strict=True):
+            spread = {name: [(value, 0.0) for value in values] for name, values in bars.items()}
+            patches = bar_panel(axes, names, spread, heading, "× FedAvg", horizontal=True)
+            if len(bars) > 1:
+                figure.legend(patches, list(bars), loc="outside lower left", ncols=2)
+            for shift, values in zip((-0.2, 0.2) if len(bars) > 1 else (0.0,), bars.values(), strict=True):
+                for place, value in enumerate(values):
+                    look: dict[str, Any] = {"va": "center", "fontsize": 7 if len(bars) > 1 else 7.5}
+                    axes.annotate(f"{value:.2f}", (value, place + shift), (3, 0), textcoords="offset points", **look)
+            axes.axvline(1.0, color=INK, linewidth=0.7)
+            axes.margins(x=0.15)
+        return figure
+
+    def say(self, found: Costs) -> list[str]:
+        base = found.methods[0]
+        return [
+            f"{row.method}: FLOPs {row.flops / base.flops:.2f} (two passes {row.two_pass_flops / base.flops:.2f}, of "
+            f"these the proximal loss {row.proximal_flops / base.flops:.2f}), time {row.seconds / base.seconds:.2f}"
+            for row in found.methods
+        ]

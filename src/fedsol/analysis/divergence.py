@@ -1,13 +1,28 @@
 """Weight divergence: how far local training moves the clients from the global model and from each other."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedsol.core.messages import Update
-from fedsol.core.weights import Weights
+from fedsol.analysis.base import Runs, Series
+from fedsol.analysis.replay import LocalRound
+from fedsol.analysis.rounds import RoundAnalysis
+from fedsol.federation.federation import Federation
+
+if TYPE_CHECKING:
+    from fedsol.plots.style import Figure
+
+DISTANCES = (
+    ("global–local", "to_global", "global_local", "layers_to_global"),
+    ("local–local", "between", "local_local", "layers_between"),
+)
+"""A distance: its name, and its fields of a `Divergence` by client, as their mean, and by layer."""
 
 
 @dataclass(frozen=True)
@@ -27,37 +42,32 @@ class Divergence:
     @property
     def global_local(self) -> float:
         """Mean over the clients."""
-        return sum(self.to_global) / len(self.to_global)
+        return fmean(self.to_global)
 
     @property
     def local_local(self) -> float | None:
         """Mean over all pairs of clients; None for a single client."""
-        return sum(self.between) / len(self.between) if self.between else None
+        return fmean(self.between) if self.between else None
 
 
-def divergence(round_number: int, before: Weights, updates: Sequence[Update], names: Sequence[str]) -> Divergence:
-    """Distances of the updates' weights over the named tensors (the trained ones)."""
-    to_global = {name: _to_global(before[name], updates, name) for name in names}
-    between = {name: _between(updates, name) for name in names}
-    pairs = len(updates) > 1
+def divergence(done: LocalRound, names: Sequence[str]) -> Divergence:
+    """Return the distances over the named tensors (the trained ones)."""
+    to_global, between = {}, {}
+    for name in names:
+        local = torch.stack([update.weights[name] for update in done.updates])
+        to_global[name] = (local - done.before.weights[name]).double().reshape(len(local), -1).norm(dim=1)
+        # By differences, not by the formula with products, which loses what is small.
+        flat = local.double().reshape(len(local), -1)
+        between[name] = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
+    pairs = len(done.updates) > 1
     return Divergence(
-        round_number,
-        tuple(update.client for update in updates),
+        done.round,
+        tuple(update.client for update in done.updates),
         tuple(_root_of_squares(to_global).tolist()),
         tuple(_mean_of_others(_root_of_squares(between)).tolist()) if pairs else (),
         {name: float(distances.mean()) for name, distances in to_global.items()},
         {name: float(_mean_of_others(distances).mean()) for name, distances in between.items()} if pairs else {},
     )
-
-
-def _to_global(anchor: Tensor, updates: Sequence[Update], name: str) -> Tensor:
-    return torch.stack([torch.linalg.vector_norm((update.weights[name] - anchor).double()) for update in updates])
-
-
-def _between(updates: Sequence[Update], name: str) -> Tensor:
-    """Distances of all pairs. By differences, not by the formula with products, which loses what is small."""
-    flat = torch.stack([update.weights[name].double().flatten() for update in updates])
-    return torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _root_of_squares(distances: Mapping[str, Tensor]) -> Tensor:
@@ -66,3 +76,63 @@ def _root_of_squares(distances: Mapping[str, Tensor]) -> Tensor:
 
 def _mean_of_others(distances: Tensor) -> Tensor:
     return distances.sum(dim=1) / (len(distances) - 1)
+
+
+Found = list[Series[tuple[Divergence, ...]]]
+
+
+@dataclass(frozen=True)
+class DivergenceAnalysis(RoundAnalysis[Found, Divergence]):
+    """Global–local and local–local distances, over rounds if there are several, and by layer in the last one."""
+
+    stem = "divergence"
+    row = Divergence
+
+    def measure_round(self, federation: Federation, done: LocalRound) -> Divergence:
+        return divergence(done, federation.model.names)
+
+    def measure(self, runs: Runs) -> Found:
+        return self.over_rounds(runs)
+
+    def draw(self, found: Found, subject: str) -> Figure:
+        from fedsol.plots.curves import curve_by_round
+        from fedsol.plots.panels import bar_panel, curve_panel, short_layer, spread
+        from fedsol.plots.style import new_figure
+
+        layers = list(found[0].runs[0][-1].layers_to_global)
+        last = {item.label: [run[-1] for run in item.runs] for item in found}
+        depth = 0.2 * len(layers) * (1 + 0.4 * len(found))
+        figure = new_figure(9.6, 4.4 + depth, f"weight divergence, {subject}")
+        panels = figure.subplots(2, 2, height_ratios=(2.8, 0.5 + depth))
+        for column, (name, each, mean, by_layer) in enumerate(DISTANCES):
+            if max(len(run) for item in found for run in item.runs) > 1:
+                tables = {
+                    item.label: [{one.round: getattr(one, mean) for one in run} for run in item.runs] for item in found
+                }
+                curves = [curve_by_round(label, seeds) for label, seeds in tables.items()]
+                curve_panel(panels[0, column], curves, name, "round", "distance")
+            else:
+                bars = {
+                    label: [spread(value for one in ones for value in getattr(one, each))]
+                    for label, ones in last.items()
+                }
+                bar_panel(panels[0, column], ["mean and std over clients"], bars, name, "distance")
+            layered = {
+                label: [spread(getattr(one, by_layer).get(layer) for one in ones) for layer in layers]
+                for label, ones in last.items()
+            }
+            shown = [short_layer(layer) if column == 0 else "" for layer in layers]
+            heading = f"{name}, by layer"
+            handles = bar_panel(panels[1, column], shown, layered, heading, "distance, last round", True)
+        figure.legend(handles, list(last), loc="outside right upper")
+        return figure
+
+    def say(self, found: Found) -> list[str]:
+        lines = []
+        for item in found:
+            last = [run[-1] for run in item.runs]
+            apart = [one.local_local for one in last if one.local_local is not None]
+            between = f", local–local {fmean(apart):.4g}" if apart else ""
+            distance = fmean([one.global_local for one in last])
+            lines.append(f"{item.label}: round {last[0].round}, global–local {distance:.4g}{between}")
+        return lines

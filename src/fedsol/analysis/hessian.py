@@ -89,7 +89,7 @@ def top_eigenpairs(problem: Problem, count: int, start: Vector) -> tuple[Vector,
     """
     dimension = problem.dimension
     if not 1 <= count < dimension:
-        raise InputError(f"eigenvalues: {count} is not allowed; allowed: 1 to {dimension - 1} for this model")
+        raise InputError(f"eigenvalues: must be 1 to {dimension - 1} for this model (got {count})")
     values, vectors = _lanczos(problem.times_hessian, dimension, count, start)
     order = np.argsort(values)[::-1]
     values, vectors = values[order], vectors[:, order]

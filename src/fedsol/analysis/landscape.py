@@ -1,12 +1,16 @@
 """Loss landscape: the loss of a global model over the two directions in which it is most curved."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
+import textwrap
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from fedsol.analysis.base import Analysis, Runs
 from fedsol.analysis.hessian import Problem, top_eigenpairs
 from fedsol.core.randomness import generator_for, numpy_generator_for, one_torch_thread
 from fedsol.core.weights import Weights, on_device
@@ -14,8 +18,15 @@ from fedsol.data.batches import evaluation_batches
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 
+if TYPE_CHECKING:
+    from fedsol.plots.style import Figure
+
 CHUNK = 256
 """Examples of one pass: what bounds the memory."""
+LEVELS = 14
+COLUMNS = 3
+LETTERS = 10.5
+"""Letters of a title per inch."""
 
 
 @dataclass(frozen=True)
@@ -39,39 +50,8 @@ class Landscape:
         return self.eigenvalues[0] / self.eigenvalues[4] if any(self.eigenvalues[4:5]) else None
 
 
-def landscape(
-    federation: Federation,
-    weights: Weights,
-    round_number: int,
-    examples: int = 512,
-    points: int = 21,
-    radius: float = 1.0,
-    eigenvalues: int = 5,
-) -> Landscape:
-    """Eigenvalues and the surface, on training examples of all clients, drawn once and not augmented."""
-    check_options(examples, points, radius, eigenvalues)
-    with one_torch_thread():
-        problem = problem_for(federation, weights, examples)
-        start = numpy_generator_for(federation.experiment.seed, "landscape").standard_normal(problem.dimension)
-        values, vectors = top_eigenpairs(problem, eigenvalues, start)
-        places = np.linspace(-radius, radius, points)
-        losses = _surface(problem, vectors[:, 0], vectors[:, 1], places.tolist())
-        centre = problem.loss(problem.weights)
-    found = tuple(float(value) for value in values)
-    return Landscape(round_number, problem.examples, found, tuple(places.tolist()), losses, centre)
-
-
-def check_options(examples: int, points: int, radius: float, eigenvalues: int = 5) -> None:
-    """Refuses options that give no surface."""
-    for name, value, least in (("examples", examples, 1), ("points", points, 3), ("eigenvalues", eigenvalues, 2)):
-        if value < least:
-            raise InputError(f"landscape: {name} {value} is not allowed; it must be {least} or more")
-    if not 0 < radius < math.inf:
-        raise InputError(f"landscape: radius {radius} is not allowed; it must be above 0")
-
-
 def problem_for(federation: Federation, weights: Weights, examples: int) -> Problem:
-    """The loss on up to so many training examples, the same for every run with the same seed and data."""
+    """Return the loss on at most so many training examples, the same for every run with the same seed and data."""
     dataset = federation.dataset
     order = torch.randperm(
         len(dataset.train), generator=generator_for(federation.experiment.seed, "landscape examples")
@@ -80,7 +60,87 @@ def problem_for(federation: Federation, weights: Weights, examples: int) -> Prob
     return Problem(federation.model, on_device(weights, federation.device), tuple(batches))
 
 
-def _surface(
-    problem: Problem, first: np.ndarray, second: np.ndarray, places: Sequence[float]
-) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(problem.loss(problem.moved(right * first + up * second)) for right in places) for up in places)
+@dataclass(frozen=True)
+class LandscapeAnalysis(Analysis[dict[str, Landscape]]):
+    """The loss surface of every run's newest global model, by label; all on one scale of colors."""
+
+    stem = "landscape"
+    examples: int = 512
+    points: int = 21
+    """Along each axis."""
+    radius: float = 1.0
+    """Length of each axis from the model."""
+    eigenvalues: int = 5
+
+    def __post_init__(self) -> None:
+        for name, least in (("examples", 1), ("points", 3), ("eigenvalues", 2)):
+            if (value := getattr(self, name)) < least:
+                raise InputError(f"--{name}: must be {least} or more (got {value})")
+        if not 0 < self.radius < math.inf:
+            raise InputError(f"--radius: must be greater than 0 and finite (got {self.radius})")
+
+    def landscape(self, federation: Federation, weights: Weights, round_number: int) -> Landscape:
+        """Return eigenvalues and surface, on training examples of all clients, drawn once and not augmented."""
+        with one_torch_thread():
+            problem = problem_for(federation, weights, self.examples)
+            start = numpy_generator_for(federation.experiment.seed, "landscape").standard_normal(problem.dimension)
+            values, vectors = top_eigenpairs(problem, self.eigenvalues, start)
+            places = tuple(np.linspace(-self.radius, self.radius, self.points).tolist())
+            first, second = vectors[:, 0], vectors[:, 1]
+            losses = tuple(
+                tuple(problem.loss(problem.moved(right * first + up * second)) for right in places) for up in places
+            )
+            center = problem.loss(problem.weights)
+        return Landscape(round_number, problem.examples, tuple(map(float, values)), places, losses, center)
+
+    def measure(self, runs: Runs) -> dict[str, Landscape]:
+        found = {}
+        for item in runs.series:
+            for replay in item.runs:
+                seed = f" seed {replay.run.seed}" if len(item.runs) > 1 else ""
+                checkpoint = replay.checkpoint
+                surface = self.landscape(replay.federation, checkpoint.server.weights, checkpoint.round)
+                found[item.label + seed] = surface
+        return found
+
+    def draw(self, found: dict[str, Landscape], subject: str) -> Figure:
+        from fedsol.plots.panels import SEQUENTIAL
+        from fedsol.plots.style import INK, new_figure
+
+        surfaces = [np.array(one.losses) for one in found.values()]
+        finite = np.concatenate([surface[np.isfinite(surface)] for surface in surfaces])
+        low, high = max(finite.min(), finite.max() * 1e-4, 1e-8), finite.max()
+        # Evenly spread on a log scale: a bowl's bottom and its rim both show.
+        look: dict[str, Any] = {"levels": np.geomspace(low, max(high, low * 1.01), LEVELS)}
+        columns = min(len(found), COLUMNS)
+        rows = math.ceil(len(found) / columns)
+        width = max(3.4 * columns + 0.9, 5.2)
+        heading = textwrap.fill(f"loss landscape of the global model, {subject}", int(LETTERS * width))
+        figure = new_figure(width, 3.9 * rows + 0.2 + 0.2 * heading.count("\n"), heading)
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes, (label, one), surface in zip(panels, found.items(), surfaces, strict=False):
+            filled = axes.contourf(one.places, one.places, surface, cmap=SEQUENTIAL, extend="both", **look)
+            lines = axes.contour(one.places, one.places, surface, colors=INK, linewidths=0.4, **look)
+            axes.clabel(lines, fontsize=6.5, fmt="%.3g")
+            axes.plot([0], [0], marker="P", color="white", markeredgecolor=INK, markersize=8)
+            axes.set(title=f"{label}\n{_numbers(one)}", xlabel="along v₁", ylabel="along v₂")
+            axes.title.set_fontsize(8.5)
+            axes.set_aspect("equal")
+        for axes in panels[len(found) :]:
+            axes.set_visible(False)
+        bar = figure.colorbar(filled, ax=list(panels), shrink=0.8, aspect=28, pad=0.02, format="%.3g")
+        bar.set_label("loss on training examples (log scale)")
+        return figure
+
+    def say(self, found: dict[str, Landscape]) -> list[str]:
+        return [
+            f"{label}: lambda_1 {one.eigenvalues[0]:.4g}, lambda_5 {one.eigenvalues[4]:.4g}"
+            + ("" if one.ratio is None else f", ratio {one.ratio:.3f}")
+            for label, one in found.items()
+        ]
+
+
+def _numbers(one: Landscape) -> str:
+    fifth = f", λ₅ {one.eigenvalues[4]:.3g}" if len(one.eigenvalues) > 4 else ""
+    ratio = "" if one.ratio is None else f", λ₁/λ₅ {one.ratio:.2f}"
+    return f"λ₁ {one.eigenvalues[0]:.3g}{fifth}{ratio}"

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING, get_args
 
+import torch
 from torch import Tensor
 
+from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedsol import ProximalName, proximal_by_name
 from fedsol.algorithms.proximal import OutputLoss, Proximal
 from fedsol.algorithms.task import Point, Where
-from fedsol.analysis.recording import Recorder, Step
-from fedsol.core.messages import Update
+from fedsol.analysis.base import Analysis, Runs, Series
+from fedsol.analysis.replay import LocalRound, Replay, Step, observed
+from fedsol.analysis.rounds import RoundAnalysis
+from fedsol.config.experiment import Experiment
+from fedsol.config.tables import unknown_name
+from fedsol.core.messages import Job, Update
 from fedsol.core.weights import dot, equal, norm, pick
 from fedsol.errors import InputError
+from fedsol.federation.federation import Federation
+from fedsol.training.faults import plan
+
+if TYPE_CHECKING:
+    from fedsol.plots.curves import Curve
+    from fedsol.plots.style import Figure
 
 FEDSOLS_TAU = 3.0
+RHOS = (0.0, 0.5, 1.0, 2.0)
+"""Strengths that a single run of FedSOL is tried with."""
+POINTS = 20
+"""Of the curves over local training."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +63,7 @@ class LocalSteps:
     def mean_cosine(self) -> float | None:
         """Over the steps that have one."""
         found = [value for value in self.cosine if value is not None]
-        return sum(found) / len(found) if found else None
+        return fmean(found) if found else None
 
 
 @dataclass(frozen=True)
@@ -59,54 +78,63 @@ class Orthogonality:
     clients: tuple[LocalSteps, ...]
 
 
+@dataclass(frozen=True)
+class RoundOrthogonality:
+    """The local steps of the first client of a round."""
+
+    round: int
+    client: int
+    steps: int
+    cosine: float | None
+    """Mean of cos(g_u, g_p) over the steps that have one."""
+    proximal_loss: float
+    """At the last step."""
+
+
 def own_measure(algorithm: Algorithm, where: Where = "all") -> Measure:
-    """The algorithm's own proximal loss where it has one by name, FedSOL's (KL, tau 3) for every other method."""
+    """Return the algorithm's own proximal loss if it has one by name, FedSOL's (KL, tau 3) for every other method."""
     own = getattr(algorithm, "proximal", None)
     return Measure(where=where) if own is None else Measure(own, getattr(algorithm, "tau", FEDSOLS_TAU), where)
 
 
+def _perturbs(algorithm: Algorithm) -> bool:
+    return hasattr(algorithm, "rho") and getattr(algorithm, "usage", "perturbed") == "perturbed"
+
+
 def with_rho(algorithm: Algorithm, rho: float) -> Algorithm:
-    """The same algorithm with another strength of its perturbation."""
-    names = [field.name for field in dataclasses.fields(algorithm)]
-    if "rho" not in names or getattr(algorithm, "usage", "perturbed") != "perturbed":
+    """Return the same algorithm with another strength of its perturbation."""
+    if not _perturbs(algorithm):
         raise InputError(
             f"--rho: is not allowed for a run of {type(algorithm).__name__}, which perturbs nothing; allowed: runs of "
             "fedsol, fedsam, fedasam, or of a proximal method with usage = 'perturbed'"
         )
     if rho < 0:
-        raise InputError(f"--rho: {rho} is not allowed; it must be 0 or more")
+        raise InputError(f"--rho: must be 0 or more (got {rho})")
     return dataclasses.replace(algorithm, **{"rho": rho})
 
 
 def record(
     algorithm: Algorithm, measure: Measure, train: Callable[[Algorithm], Update], frozen: Collection[str] = ()
 ) -> tuple[LocalSteps, Update]:
-    """Trains one client with every step measured. `train` runs its job under the algorithm that it is given.
+    """Train one client with every step measured. `train` runs its job under the algorithm that it is given.
 
-    Weights that are `frozen` have no part in angles: the optimiser does not get their gradients.
+    Weights that are `frozen` have no part in angles: the optimizer does not get their gradients.
     """
-    cosines: list[float | None] = []
-    proximal_losses: list[float] = []
-    local_losses: list[float] = []
+    rows: list[tuple[float | None, float, float]] = []
     proximal = proximal_by_name(measure.proximal, measure.tau)
-
-    def observe(step: Step) -> None:
-        cosine, value = measured(step, proximal, measure.where, frozen)
-        cosines.append(cosine)
-        proximal_losses.append(value)
-        local_losses.append(float(step.loss))
-
-    update = train(Recorder(algorithm, observe))
-    steps = LocalSteps(update.client, tuple(cosines), tuple(proximal_losses), tuple(local_losses))
-    return steps, update
+    update = train(
+        observed(algorithm, lambda step: rows.append((*angle(step, proximal, measure.where, frozen), float(step.loss))))
+    )
+    cosines, proximal_losses, local_losses = zip(*rows, strict=True)
+    return LocalSteps(update.client, cosines, proximal_losses, local_losses), update
 
 
-def measured(step: Step, proximal: Proximal, where: Where, frozen: Collection[str] = ()) -> tuple[float | None, float]:
-    """cos(g_u, g_p) at a step over the trained weights (None where g_p is 0), and the proximal loss there."""
+def angle(step: Step, proximal: Proximal, where: Where, frozen: Collection[str] = ()) -> tuple[float | None, float]:
+    """Return cos(g_u, g_p) at a step over the trained weights (None where g_p is 0), and the proximal loss there."""
     point = step.task.at(step.weights, step.batch)
     if proximal.zero_at_anchor and equal(step.weights, step.task.anchor):
         return None, 0.0
-    value = float(proximal_value(proximal, point))
+    value = float(_proximal_value(proximal, point))
     direction = proximal.gradient(point, where, keep=True)
     direction = {name: tensor for name, tensor in direction.items() if name not in frozen}
     if not direction:
@@ -116,8 +144,7 @@ def measured(step: Step, proximal: Proximal, where: Where, frozen: Collection[st
     return (float(dot(update, direction)) / lengths if lengths > 0 else None), value
 
 
-def proximal_value(proximal: Proximal, point: Point) -> Tensor:
-    """The proximal loss at a point: of the outputs, or `1/2 ||w - a||^2`."""
+def _proximal_value(proximal: Proximal, point: Point) -> Tensor:
     if isinstance(proximal, OutputLoss):
         return proximal.loss(point.outputs, point).detach()
     return 0.5 * norm(proximal.gradient(point, "all")) ** 2
@@ -126,10 +153,146 @@ def proximal_value(proximal: Proximal, point: Point) -> Tensor:
 def mean_over_progress(
     values: Sequence[Sequence[float | None]], points: int
 ) -> tuple[list[float], list[list[float | None]]]:
-    """Series of different lengths on one axis: the share of local training done, in `points` places.
+    """Return series of different lengths on one axis: the share of local training done, in `points` places.
 
     A place takes the value of the nearest step at or before it; places without one (None) stay empty.
     """
     shares = [(place + 0.5) / points for place in range(points)]
     rows = [[row[min(int(share * len(row)), len(row) - 1)] if row else None for share in shares] for row in values]
     return shares, rows
+
+
+@dataclass(frozen=True)
+class OverRounds(Analysis[list[Series[tuple[RoundOrthogonality, ...]]]]):
+    """The mean cosine and the proximal loss at the end of local training, of runs that recorded them."""
+
+    stem = "orthogonality-rounds"
+
+    def measure(self, runs: Runs) -> list[Series[tuple[RoundOrthogonality, ...]]] | None:
+        found = [item.map(lambda replay: OrthogonalityAnalysis().recorded(replay.run.path)) for item in runs.series]
+        return found if any(any(item.runs) for item in found) else None
+
+    def draw(self, found: list[Series[tuple[RoundOrthogonality, ...]]], subject: str) -> Figure:
+        from fedsol.plots.curves import curve_by_round
+
+        def curves(name: str) -> list[Curve]:
+            return [
+                curve_by_round(item.label, [{row.round: getattr(row, name) for row in run} for run in item.runs])
+                for item in found
+                if any(item.runs)
+            ]
+
+        titles = ("cos(g_u, g_p), mean over local steps", "proximal loss at the last step")
+        return _two_panels((curves("cosine"), curves("proximal_loss")), subject, titles, ("round", "loss"))
+
+
+@dataclass(frozen=True)
+class OrthogonalityAnalysis(RoundAnalysis[list[Orthogonality], RoundOrthogonality]):
+    """Cosine and proximal loss over the share of local training done; bands are standard deviations over clients."""
+
+    stem = "orthogonality"
+    also = (OverRounds,)
+    row = RoundOrthogonality
+    rho: tuple[float, ...] | None = None
+    """Strengths to try; None for several with a single run that perturbs, for its own with other runs."""
+    where: Where = "all"
+
+    def __post_init__(self) -> None:
+        if self.where not in get_args(Where):
+            raise unknown_name("--where", self.where, get_args(Where))
+
+    def check(self, runs: Runs) -> None:
+        super().check(runs)
+        if self.rho is not None:
+            if len(runs.series) > 1:
+                raise InputError(
+                    "--rho: is not allowed for runs of several methods; allowed: runs that differ in their seed alone"
+                )
+            for rho in self.rho:
+                with_rho(make_algorithm(runs.experiment.algorithm), rho)
+
+    def check_experiment(self, experiment: Experiment) -> None:
+        if make_algorithm(experiment.algorithm).init_client({"weight": torch.zeros(1)}, {}):
+            raise InputError(
+                f"--analyze: orthogonality is not allowed for {experiment.algorithm['name']}: training a client again "
+                "takes the state it had; allowed: methods whose clients keep none, or `fedsol analyze RUN`"
+            )
+
+    def measure_round(self, federation: Federation, done: LocalRound) -> RoundOrthogonality:
+        """Train the round's first client again: its job is a function of the round, so these are its steps."""
+        rule, experiment, client = federation.algorithm, federation.experiment, done.updates[0].client
+        work = plan(experiment.faults, experiment.seed, done.round, [client])[client].work
+        job = Job(client, done.round, done.before.weights, rule.broadcast(done.before), work=work)
+        steps, _ = record(
+            rule, own_measure(rule), lambda twin: replace(federation, algorithm=twin).train(job), federation.frozen
+        )
+        return RoundOrthogonality(done.round, client, len(steps.cosine), steps.mean_cosine, steps.proximal_loss[-1])
+
+    def measure(self, runs: Runs) -> list[Orthogonality]:
+        return [found for item in runs.series for found in self._by_rule(item, len(runs.series) == 1)]
+
+    def _by_rule(self, item: Series[Replay], alone: bool) -> list[Orthogonality]:
+        """Measure under the runs' own rule, or under the rule of a single run with several strengths."""
+        first = item.runs[0]
+        own = first.federation.algorithm
+        rhos = self.rho or (RHOS if alone and _perturbs(own) and hasattr(own, "perturb") else ())
+        rules = {f"rho = {rho:g}": with_rho(own, rho) for rho in rhos} or {item.label: own}
+        found = []
+        for label, rule in rules.items():
+            measure = own_measure(rule, self.where)
+            steps = [
+                record(rule, measure, partial(_train_one, replay, client), replay.federation.frozen)[0]
+                for replay in item.runs
+                for client in replay.clients(self.clients)
+            ]
+            rho = getattr(rule, "rho", None)
+            found.append(Orthogonality(label, rho, first.next_round, measure, tuple(steps)))
+        return found
+
+    def draw(self, found: list[Orthogonality], subject: str) -> Figure:
+        from fedsol.plots.curves import Curve
+        from fedsol.plots.panels import percent_ticks
+
+        def curves(name: str) -> list[Curve]:
+            rows = [(item.label, [getattr(client, name) for client in item.clients]) for item in found]
+            return [Curve(label, *mean_over_progress(values, POINTS)) for label, values in rows]
+
+        figure = _two_panels(
+            (curves("cosine"), curves("proximal_loss")),
+            f"{subject}, round {found[0].round}",
+            ("cos(g_u, g_p)", "proximal loss"),
+            ("share of local training", f"{found[0].measure.proximal} loss"),
+        )
+        for axes in figure.axes:
+            axes.set_xlim(0, 1)
+            percent_ticks(axes.xaxis)
+        return figure
+
+    def say(self, found: list[Orthogonality]) -> list[str]:
+        lines = []
+        for item in found:
+            cosines = [client.mean_cosine for client in item.clients if client.mean_cosine is not None]
+            cosine = f"{fmean(cosines):+.3f}" if cosines else "none"
+            loss = fmean(client.proximal_loss[-1] for client in item.clients)
+            lines.append(f"{item.label}: mean cosine {cosine}, proximal loss at the end {loss:.4g}")
+        return lines
+
+
+def _train_one(replay: Replay, client: int, algorithm: Algorithm) -> Update:
+    return replay.train([client], algorithm).updates[0]
+
+
+def _two_panels(
+    curves: tuple[list[Curve], list[Curve]], subject: str, titles: tuple[str, str], labels: tuple[str, str]
+) -> Figure:
+    """Draw cosines beside losses; `labels` are those of the horizontal axes and of the losses."""
+    from fedsol.plots.panels import curve_panel
+    from fedsol.plots.style import INK, new_figure
+
+    figure = new_figure(9.2, 3.9, f"local learning, {subject}")
+    left, right = figure.subplots(1, 2)
+    lines = curve_panel(left, curves[0], titles[0], labels[0], "cosine")
+    curve_panel(right, curves[1], titles[1], *labels)
+    left.axhline(0.0, color=INK, linewidth=0.7)
+    figure.legend(lines, [curve.label for curve in curves[0]], loc="outside right upper", handlelength=3.2)
+    return figure

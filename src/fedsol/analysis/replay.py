@@ -1,39 +1,24 @@
-"""A saved run made ready for analysis: its newest global weights, and one round of local training done again."""
+"""One round of local training of a saved run done again, and its steps observed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.core.messages import Job, ServerState, Update
-from fedsol.core.randomness import one_torch_thread
-from fedsol.core.weights import pick
+from fedsol.algorithms.task import Task
+from fedsol.core.messages import Job, ServerState, State, Update
+from fedsol.core.randomness import one_torch_thread, random_state, set_random_state
+from fedsol.core.weights import Weights, clone
+from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients
+from fedsol.runs.checkpoints import Checkpoint
 from fedsol.runs.client_states import ClientStates
-from fedsol.runs.directory import RunDirectory
-from fedsol.runs.rows import Row
-
-
-@dataclass(frozen=True)
-class SavedRun:
-    """A run directory with everything that training would go on with."""
-
-    federation: Federation
-    rows: list[Row]
-    server: ServerState
-    """After the newest checkpoint."""
-    finished: int
-    """Rounds that it has behind it."""
-    states: ClientStates = field(repr=False)
-    directory: Path
-
-    @property
-    def next_round(self) -> int:
-        """The round that is done again: the one after the newest checkpoint, if its learning rate is not 0."""
-        following = self.finished + 1
-        return following if self.federation.experiment.learning_rate(following) > 1e-12 else max(self.finished, 1)
+from fedsol.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -45,50 +30,92 @@ class LocalRound:
     updates: Sequence[Update]
 
 
-def open_run(path: str | Path) -> SavedRun:
-    """Reads a run directory: data, partition and model as when it ran, and the newest checkpoint that is whole."""
-    directory = RunDirectory(Path(path))
-    federation = build_federation(directory.read_experiment())
-    directory.check_same_run(federation)
-    rows = directory.read_rows()
-    checkpoint = directory.checkpoints.newest()
-    if checkpoint is None:
-        raise InputError(f"{path}: has no checkpoint that could be analysed; let it finish a round first")
-    initial = federation.initial_weights()
-    parameters, buffers = pick(initial, federation.model.names), pick(initial, federation.model.buffers)
-    states = ClientStates(
-        lambda: federation.algorithm.init_client(parameters, buffers), directory.checkpoints.client_folder
-    )
-    states.restore(checkpoint.clients)
-    return SavedRun(federation, rows, checkpoint.server, checkpoint.round, states, directory.path)
+class Replay:
+    """Trains clients again from the newest checkpoint of a run, whose directory it leaves as it is."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._rounds: dict[tuple[int, ...] | None, LocalRound] = {}
+
+    @cached_property
+    def federation(self) -> Federation:
+        """Data, partition and model as when it ran."""
+        federation = build_federation(self.run.experiment)
+        self.run.files.check_same_run(federation)
+        return federation
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The newest valid checkpoint."""
+        if self.run.checkpoint is None:
+            raise InputError(f"{self.run.path}: has no checkpoint to analyze; let it finish a round first")
+        return self.run.checkpoint
+
+    @cached_property
+    def _states(self) -> ClientStates:
+        states = ClientStates(self.federation.initial_state, self.run.files.checkpoints.client_folder)
+        states.restore(self.checkpoint.clients)
+        return states
+
+    @property
+    def next_round(self) -> int:
+        """The round to do again: the one after the checkpoint, or the last one if the next learning rate is 0."""
+        finished = self.checkpoint.round
+        return finished + 1 if self.federation.experiment.learning_rate(finished + 1) > 1e-12 else max(finished, 1)
+
+    def clients(self, chosen: Sequence[int] | None) -> list[int]:
+        """Return the chosen clients, checked, or those that the next round samples."""
+        total = self.federation.clients
+        if chosen is None:
+            return sample_clients(self.federation.experiment, total, self.next_round)
+        for client in chosen:
+            if not 0 <= client < total:
+                raise InputError(f"--clients: must be 0 to {total - 1} (got {client})")
+        return sorted(set(chosen))
+
+    def train(self, clients: Sequence[int] | None = None, algorithm: Algorithm | None = None) -> LocalRound:
+        """Train clients as the next round of training would do; `algorithm` may replace the run's own."""
+        federation = replace(self.federation, algorithm=algorithm) if algorithm else self.federation
+        server, number = self.checkpoint.server, self.next_round
+        broadcast = federation.algorithm.broadcast(server)
+        with one_torch_thread():
+            updates = [
+                federation.train(Job(client, number, server.weights, broadcast, self._states.get(client)))
+                for client in self.clients(clients)
+            ]
+        return LocalRound(number, server, updates)
+
+    def local_round(self, clients: tuple[int, ...] | None = None) -> LocalRound:
+        """Return the same as `train`, computed once."""
+        if clients not in self._rounds:
+            self._rounds[clients] = self.train(clients)
+        return self._rounds[clients]
 
 
-def local_round(
-    saved: SavedRun, algorithm: Algorithm | None = None, clients: Sequence[int] | None = None
-) -> LocalRound:
-    """One round of local training from the newest global weights, as training itself would do it next.
+@dataclass(frozen=True)
+class Step:
+    """One local step as it is about to be taken."""
 
-    Another algorithm may stand in for the run's own (with the same states); `clients` are those sampled for the round
-    if not given. The run directory is left as it is.
-    """
-    federation, number = saved.federation, saved.next_round
-    if algorithm is not None:
-        federation = replace(federation, algorithm=algorithm)
-    broadcast = federation.algorithm.broadcast(saved.server)
-    jobs = [
-        Job(client, number, saved.server.weights, broadcast, saved.states.get(client))
-        for client in chosen_clients(saved, clients)
-    ]
-    with one_torch_thread():
-        return LocalRound(number, saved.server, [federation.train(job) for job in jobs])
+    task: Task
+    """With running statistics of its own: passes of an observer leave no trace."""
+    weights: Weights
+    batch: Batch
+    update: Weights
+    """`g_u`, the gradient that the optimizer gets."""
+    loss: Tensor
 
 
-def chosen_clients(saved: SavedRun, clients: Sequence[int] | None) -> list[int]:
-    """The given clients, checked, or those that the next round samples."""
-    federation = saved.federation
-    if clients is None:
-        return sample_clients(federation.experiment, federation.clients, saved.next_round)
-    for client in clients:
-        if not 0 <= client < federation.clients:
-            raise InputError(f"--clients: {client} is not allowed; allowed: 0 to {federation.clients - 1}")
-    return sorted(set(clients))
+def observed(algorithm: Algorithm, observe: Callable[[Step], None]) -> Algorithm:
+    """Return the algorithm with every local step shown to an observer: it trains bitwise the same weights."""
+
+    def gradient(task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
+        update, loss = algorithm.gradient(task, weights, batch, state)
+        device = batch.inputs.device
+        draws = random_state(device)
+        observe(Step(replace(task, buffers=clone(task.buffers)), weights, batch, update, loss))
+        set_random_state(device, draws)
+        return update, loss
+
+    twin = copy.copy(algorithm)
+    object.__setattr__(twin, "gradient", gradient)  # of a frozen value
+    return twin

@@ -1,20 +1,35 @@
 """Adaptive strength: Lambda of equation 7, layer by layer, after a round of local training."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import torch
 
+from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Strength, adaptive_lambda
-from fedsol.core.messages import Update
-from fedsol.core.weights import Weights
+from fedsol.analysis.base import Runs, Series
+from fedsol.analysis.replay import LocalRound, Replay
+from fedsol.analysis.rounds import RoundAnalysis
+from fedsol.config.tables import unknown_name
+from fedsol.federation.federation import Federation
 
-MOST_TOLD = 12
-"""Layers whose Lambda is told one by one."""
+if TYPE_CHECKING:
+    from fedsol.plots.style import Figure
+
+MOST_LISTED = 12
+"""Layers whose Lambda is listed one by one."""
+
+PANELS = (
+    ("mean", "mean Lambda", "mean of Lambda (log scale)"),
+    ("evenness", "mean Lambda × √n", "1: n weights moved equally far"),
+    ("movement", "movement", "‖w − a‖ / ‖a‖"),
+)
 
 
 @dataclass(frozen=True)
@@ -42,15 +57,8 @@ class LayerStrengths:
     layers: dict[str, LayerStrength]
 
 
-def means_by_layer(seeds: Sequence[LayerStrengths]) -> str:
-    """`head.weight 0.0079, …`: the mean of Lambda in every layer, of many layers the least and the most."""
-    means = {name: fmean(seed.layers[name].mean for seed in seeds) for name in seeds[0].layers}
-    told = [f"{name} {mean:.3g}" for name, mean in sorted(means.items(), key=lambda pair: pair[1])]
-    return ", ".join(told) if len(told) <= MOST_TOLD else f"{told[0]} to {told[-1]}"
-
-
 def own_strength(algorithm: Algorithm) -> Strength | None:
-    """The Lambda that a method perturbs with; None if it perturbs nothing, or not by a Lambda."""
+    """Return the Lambda that a method perturbs with; None if it perturbs nothing, or not by a Lambda."""
     own = getattr(algorithm, "strength", None)
     if own not in get_args(Strength) or "strength" in algorithm.settings_without_effect():
         return None
@@ -58,35 +66,100 @@ def own_strength(algorithm: Algorithm) -> Strength | None:
 
 
 def common_strength(algorithms: Iterable[Algorithm]) -> Strength:
-    """One Lambda to show several methods by: their own where they agree (those that have none go along)."""
+    """Return one Lambda to show several methods by: their own if all that have one agree."""
     own = {strength for algorithm in algorithms if (strength := own_strength(algorithm)) is not None}
     return own.pop() if len(own) == 1 else DEFAULT_STRENGTH
 
 
-def strengths(
-    round_number: int,
-    before: Weights,
-    updates: Sequence[Update],
-    names: Sequence[str],
-    strength: Strength,
-) -> LayerStrengths:
-    """Lambda of every trained tensor at the clients' weights; the anchor is the global model they started from."""
-    layers = {name: _layer(before[name], [update.weights[name] for update in updates], strength) for name in names}
-    return LayerStrengths(round_number, strength, tuple(update.client for update in updates), layers)
+def strengths(done: LocalRound, names: Sequence[str], strength: Strength) -> LayerStrengths:
+    """Return Lambda of every named tensor at the clients' weights; the anchor is the global model they started from."""
+    before, clients = done.before.weights, tuple(update.client for update in done.updates)
+    layers = {name: _layer(before[name], [one.weights[name] for one in done.updates], strength) for name in names}
+    return LayerStrengths(done.round, strength, clients, layers)
 
 
 def _layer(anchor: torch.Tensor, local: Sequence[torch.Tensor], strength: Strength) -> LayerStrength:
     moves = [weights - anchor for weights in local]
     means = [1.0 if strength == "fixed" else float(adaptive_lambda(move, strength).double().mean()) for move in moves]
-    mean = sum(means) / len(means)
+    mean = fmean(means)
     length = float(torch.linalg.vector_norm(anchor.double()))
-    lengths = [float(torch.linalg.vector_norm(move.double())) for move in moves]
-    movement = sum(lengths) / len(lengths) / length if length > 0 else None
+    movement = fmean(float(torch.linalg.vector_norm(move.double())) for move in moves) / length if length > 0 else None
     return LayerStrength(anchor.numel(), mean, mean * math.sqrt(_sharing_a_norm(anchor, strength)), movement)
 
 
 def _sharing_a_norm(tensor: torch.Tensor, strength: Strength) -> int:
-    """How many weights of a tensor are divided by one norm."""
+    """Return how many weights of a tensor are divided by one norm."""
     if strength == "fixed" or tensor.dim() == 0:
         return 1
     return tensor.shape[0] if strength == "adaptive-column" else tensor.numel()
+
+
+Found = list[Series[LayerStrengths]]
+
+
+@dataclass(frozen=True)
+class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
+    """Lambda and movement by layer: means over clients (and seeds, with one standard deviation)."""
+
+    stem = "strength"
+    row = LayerStrengths
+    strength: Strength | None = None
+    """The Lambda to show; None for that of the runs themselves."""
+
+    def __post_init__(self) -> None:
+        if self.strength not in (None, *get_args(Strength)):
+            raise unknown_name("--strength", str(self.strength), get_args(Strength))
+
+    def measure_round(self, federation: Federation, done: LocalRound) -> LayerStrengths:
+        return strengths(done, federation.model.names, self.strength or common_strength([federation.algorithm]))
+
+    def measure(self, runs: Runs) -> Found:
+        algorithms = [make_algorithm(replay.run.experiment.algorithm) for replay in runs.replays]
+        shown = self.strength or common_strength(algorithms)
+
+        def of(replay: Replay) -> LayerStrengths:
+            if (recorded := self.recorded(replay.run.path)) and recorded[-1].strength == shown:
+                return recorded[-1]
+            return strengths(replay.local_round(self.clients), replay.federation.model.names, shown)
+
+        return [item.map(of) for item in runs.series]
+
+    def draw(self, found: Found, subject: str) -> Figure:
+        from fedsol.plots.panels import bar_panel, log_axis, short_layer, spread
+        from fedsol.plots.style import new_figure
+
+        first = found[0].runs[0]
+        title = f"{first.strength} strength by layer, {subject}, round {first.round}"
+        figure = new_figure(9.6, 1.7 + 0.2 * len(first.layers) * (1 + 0.4 * len(found)), title)
+        layers = [short_layer(layer) for layer in first.layers]
+        for axes, (name, heading, label) in zip(figure.subplots(1, 3, sharey=True), PANELS, strict=True):
+            bars = {
+                item.label: [
+                    spread(getattr(run.layers[layer], name) for run in item.runs if layer in run.layers)
+                    for layer in first.layers
+                ]
+                for item in found
+            }
+            patches = bar_panel(axes, layers, bars, heading, label, True)
+            if name == "mean":
+                positive = [value[0] for row in bars.values() for value in row if value and value[0] > 0] or [0.25]
+                # Over several decades one number for each is enough; within one there must be others too.
+                log_axis(axes, *([(1.0,)] if max(positive) > 20 * min(positive) else []))
+                axes.set_xlim(left=0.4 * min(positive))
+        figure.legend(patches, [item.label for item in found], loc="outside right upper")
+        return figure
+
+    def say(self, found: Found) -> list[str]:
+        lines = []
+        for item in found:
+            layers = {name: [run.layers[name] for run in item.runs] for name in item.runs[0].layers}
+            means = {name: fmean(one.mean for one in ones) for name, ones in layers.items()}
+            listed = [f"{name} {means[name]:.3g}" for name in sorted(means, key=means.__getitem__)]
+            shown = ", ".join(listed) if len(listed) <= MOST_LISTED else f"{listed[0]} to {listed[-1]}"
+            lines.append(f"{item.label}: mean Lambda {shown}")
+            moves = {name: [one.movement for one in ones if one.movement is not None] for name, ones in layers.items()}
+            moved = {name: fmean(values) for name, values in moves.items() if len(values) == len(item.runs)}
+            if moved:
+                most = max(moved, key=moved.__getitem__)
+                lines.append(f"{item.label}: {most} moved most, {moved[most]:.2%} of its length")
+        return lines

@@ -1,19 +1,27 @@
 """FedSOL's toy example: two weights, one local minimum, and where each way of staying near the anchor ends."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsol.algorithms import gradients
 from fedsol.algorithms.proximal import L2
 from fedsol.algorithms.task import Loss, Outputs, Point, Task
+from fedsol.analysis.base import Analysis, Runs
 from fedsol.core.weights import Weights, add
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.models.split import SplitModel
+
+if TYPE_CHECKING:
+    from fedsol.plots.style import Figure
 
 Place = tuple[float, float]
 WEIGHT = "head.weight"
@@ -53,12 +61,10 @@ class Toy:
 
 
 def toy(settings: ToySettings = ToySettings()) -> Toy:  # noqa: B008 (frozen)
-    """Descends with fedsol's own gradient rules on a model of two weights, in double precision."""
+    """Descend with fedsol's own gradient rules on a model of two weights, in double precision."""
     distance = math.hypot(*settings.minimum)
     if not 0 <= settings.rho < distance:
-        raise InputError(
-            f"toy: rho {settings.rho} is not allowed; allowed: 0 to below {distance:g}, where the minimum is"
-        )
+        raise InputError(f"toy: rho: must be 0 to below {distance:g}, where the minimum is (got {settings.rho})")
     task, batch = _task(settings), Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))
     rules: dict[str, tuple[Callable[[Weights], Weights], Place]] = {
         "fedprox": (
@@ -74,13 +80,13 @@ def toy(settings: ToySettings = ToySettings()) -> Toy:  # noqa: B008 (frozen)
 
 
 def fedprox_fixed_point(settings: ToySettings) -> Place:
-    """`(u_l / (1 + mu), delta v_l / (delta + mu))`: turned towards the direction of greater curvature."""
+    """Return `(u_l / (1 + mu), delta v_l / (delta + mu))`: turned towards the direction of greater curvature."""
     (u, v), delta, mu = settings.minimum, settings.delta, settings.mu
     return u / (1 + mu), delta * v / (delta + mu)
 
 
 def fedsol_fixed_point(settings: ToySettings) -> Place:
-    """The direction of the local minimum, `rho` nearer to the anchor."""
+    """Return the place in the direction of the local minimum, `rho` nearer to the anchor."""
     u, v = settings.minimum
     shorter = 1 - settings.rho / math.hypot(u, v)
     return u * shorter, v * shorter
@@ -122,3 +128,51 @@ def _local_loss(settings: ToySettings) -> Loss:
         return 0.5 * (curvature * (outputs.logits[0] - minimum) ** 2).sum()
 
     return loss
+
+
+@dataclass(frozen=True)
+class ToyAnalysis(Analysis[Toy]):
+    """Both trajectories over the local loss; crosses are where the paper's formulas say that they end."""
+
+    stem = "toy"
+
+    def measure(self, runs: Runs) -> Toy:
+        return toy()
+
+    def draw(self, found: Toy, subject: str) -> Figure:
+        from fedsol.plots.panels import SEQUENTIAL
+        from fedsol.plots.style import GREY, INK, legend_outside, line_look, new_figure
+
+        settings = found.settings
+        places = np.array([place for path in found.paths for place in path.places] + [(0.0, 0.0), settings.minimum])
+        low, high = places.min(axis=0) - 0.12, places.max(axis=0) + 0.12
+        figure = new_figure(7.4, 4.8)
+        axes = figure.add_subplot()
+        u, v = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
+        ul, vl = settings.minimum
+        loss = 0.5 * (u[None, :] - ul) ** 2 + 0.5 * settings.delta * (v[:, None] - vl) ** 2
+        axes.contourf(u, v, loss, levels=12, cmap=SEQUENTIAL, alpha=0.35)
+        for index, path in enumerate(found.paths):
+            look, (right, up) = line_look(index), path.fixed_point
+            axes.plot(
+                *np.array(path.places).T, **look, markevery=(60 + 60 * index, 400), linewidth=2, label=path.method
+            )
+            cross = {"marker": "X", "markersize": 11, "color": look["color"], "markeredgecolor": "white"}
+            axes.plot(right, up, **cross, linestyle="", label=f"{path.method}: fixed point ({right:.3f}, {up:.3f})")
+        start = "local minimum and start" if settings.start == settings.minimum else "local minimum"
+        axes.plot([0], [0], marker="s", color=INK, linestyle="", label="anchor (global weights)")
+        axes.plot([ul], [vl], marker="*", color=INK, markersize=11, linestyle="", label=start)
+        axes.plot([0, ul], [0, vl], color=GREY, linestyle=":", linewidth=1.0, label="direction of the minimum")
+        axes.set(xlabel="u", ylabel="v", xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        axes.set_title(
+            f"toy example: delta {settings.delta:g}, mu {settings.mu:g}, rho {settings.rho:g}, {settings.steps:,} steps"
+        )
+        legend_outside(axes, *axes.get_legend_handles_labels(), handlelength=3.2)
+        return figure
+
+    def say(self, found: Toy) -> list[str]:
+        return [
+            f"{path.method}: ends at ({path.places[-1][0]:.4f}, {path.places[-1][1]:.4f}), fixed point "
+            f"({path.fixed_point[0]:.4f}, {path.fixed_point[1]:.4f})"
+            for path in found.paths
+        ]

@@ -1,47 +1,90 @@
-"""`fedsol analyze`: from the words on the command line to analyses."""
+"""`fedsol analyze`: why a method works, as figures and data from one run or several."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from fedsol.analysis.analyze import ANALYSES, WITHOUT_RUNS, Options, Runs, Source, analyze, check, find_runs
+import typer
+
+from fedsol.analysis import ANALYSES, make_analysis, names_of
 from fedsol.cli.console import say, show_warnings
-from fedsol.cli.options import read_experiment
-from fedsol.config.tables import unknown_name
+from fedsol.cli.options import SetOption, new_directory, read_experiment
 from fedsol.errors import InputError
-from fedsol.runs.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from fedsol.analysis.base import Runs
 
 
-def analyze_runs(
-    names: Sequence[str],
-    what: str,
-    changes: Sequence[str],
-    out: Path | None,
-    new_directory: Callable[[str], Path],
-    **options: Any,
+def analyze(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Directories of runs, or with runs below them; see --what."),
+    ] = None,
+    what: Annotated[
+        str,
+        typer.Option(
+            help=f"all, or some of {', '.join(ANALYSES)}. Without a run: {', '.join(names_of(source='nothing'))}; "
+            "cost also takes an experiment."
+        ),
+    ] = "all",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Output directory (default: analysis in the run's).")
+    ] = None,
+    rho: Annotated[str | None, typer.Option(help="orthogonality: strengths to try, such as 0,0.5,1,2.")] = None,
+    clients: Annotated[
+        str | None, typer.Option(help="Clients to train again (default: those that the next round samples).")
+    ] = None,
+    where: Annotated[str, typer.Option(help="orthogonality: angle over all, body or head.")] = "all",
+    strength: Annotated[
+        str | None, typer.Option(help="strength: adaptive-column, adaptive or fixed (default: that of the runs).")
+    ] = None,
+    examples: Annotated[int, typer.Option(help="landscape: training examples.")] = 512,
+    points: Annotated[int, typer.Option(help="landscape: points along each axis.")] = 21,
+    radius: Annotated[float, typer.Option(help="landscape: length of each axis from the model.")] = 1.0,
+    repetitions: Annotated[int, typer.Option(help="cost: timed steps of each method.")] = 20,
+    algorithms: Annotated[
+        list[str] | None, typer.Option("--algorithm", "-a", help="cost: methods, as in `fedsol compare`; repeatable.")
+    ] = None,
+    changes: SetOption = None,
 ) -> None:
-    """Everything is checked before anything is computed."""
+    """Show why a method works: figures (PNG, PDF) and data from one run or several, compared."""
+    from fedsol.analysis.base import run_analysis
+    from fedsol.config.overrides import parse_numbers
+
+    options = {
+        "rho": None if rho is None else tuple(parse_numbers("--rho", rho, float)),
+        "clients": None if clients is None else tuple(parse_numbers("--clients", clients, int)),
+        "where": where,
+        "strength": strength,
+        "examples": examples,
+        "points": points,
+        "radius": radius,
+        "repetitions": repetitions,
+        "algorithms": tuple(algorithms or ()),
+    }
     show_warnings()
     chosen = parse_what(what)
-    runs = gather(names, chosen, changes)
-    folder = out or (runs.sources[0].path / "analysis" if len(runs.sources) == 1 else new_directory("analysis"))
-    settings = Options(
-        out=folder,
-        rhos=parse_numbers("--rho", options.pop("rho"), float),
-        clients=parse_numbers("--clients", options.pop("clients"), int),
-        **options,
-    )
-    check(chosen, runs, settings)
+    analyses = {name: make_analysis(name, options) for name in ANALYSES}  # all, so that no bad option is ignored
+    found = find(runs or [], chosen, changes or [])
     for name in chosen:
-        found = analyze(name, runs, settings)
-        say(f"{name}: {', '.join(str(path) for path in found.files)}")
-        for line in found.lines:
+        analyses[name].check(found)
+    alone = found.replays[0].run.path / "analysis" if len(found.replays) == 1 else None
+    folder = out or alone or new_directory("analysis")
+    for name in chosen:
+        output = run_analysis(analyses[name], found, folder)
+        say(f"{name}: {', '.join(str(path) for path in output.files)}")
+        for line in output.lines:
             say(f"  {line}")
 
 
 def parse_what(text: str) -> list[str]:
-    """`divergence,preservation`, or `all`."""
-    names = [part.strip() for part in text.split(",") if part.strip()]
+    """Return the names in `divergence,preservation`, or every name for `all`."""
+    from fedsol.config.overrides import split_list
+    from fedsol.config.tables import unknown_name
+
+    names = split_list(text)
     if not names:
         raise InputError(f"--what: is empty; allowed: all, {', '.join(ANALYSES)}")
     for name in names:
@@ -50,30 +93,26 @@ def parse_what(text: str) -> list[str]:
     return list(ANALYSES) if "all" in names else list(dict.fromkeys(names))
 
 
-def gather(names: Sequence[str], what: Sequence[str], changes: Sequence[str]) -> Runs:
-    """Runs by their directories; where no analysis needs one, an experiment's name will do, or nothing."""
-    needing = [name for name in what if name not in WITHOUT_RUNS]
-    if not needing and (not names or (len(names) == 1 and not _holds_runs(Path(names[0])))):
+def find(names: Sequence[str], what: Sequence[str], changes: Sequence[str]) -> Runs:
+    """Return the runs in directories; where no analysis reads a run, the experiment of that name, or the default."""
+    from fedsol.analysis.base import Runs
+    from fedsol.config.tables import PRIVATE
+    from fedsol.runs.find import find_runs, runs_below
+
+    reading = [name for name in what if ANALYSES[name].source != "nothing"]
+    if not reading and (not names or (len(names) == 1 and not any(runs_below(Path(names[0]))))):
         return Runs([], read_experiment(names[0] if names else None, changes))
     if not names:
-        raise InputError(f"RUN: is missing; {needing[0]} needs the directory of a run")
+        raise InputError(f"RUN: is missing; {reading[0]} reads the directory of a run")
     if changes:
-        raise InputError(
-            "--set: is not allowed for a run, whose settings are its own; allowed: for `--what cost` alone"
-        )
-    sources: list[Source] = find_runs([Path(name) for name in names])
-    return Runs(sources, sources[0].run.experiment)
-
-
-def _holds_runs(path: Path) -> bool:
-    return RunDirectory(path).exists or (path.is_dir() and any(path.rglob("experiment.toml")))
-
-
-def parse_numbers(option: str, text: str | None, kind: Callable[[str], Any]) -> tuple[Any, ...] | None:
-    """`0,0.5,1` as numbers; None if nothing was given."""
-    if text is None:
-        return None
-    try:
-        return tuple(kind(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"{option}: {text!r} is not allowed; it must be numbers such as 0,1,2") from error
+        raise InputError("--set: is not allowed for a run, whose settings are its own; allowed: for --what cost alone")
+    runs = find_runs([Path(name) for name in names])
+    on_data = [name for name in what if ANALYSES[name].source == "data"]
+    for run in runs:
+        if on_data and run.experiment.data.name == PRIVATE:
+            allowed = [name for name in ANALYSES if ANALYSES[name].source != "data"]
+            raise InputError(
+                f"{run.path}: {on_data[0]} reads the clients' data, which only the nodes of that deployment have; "
+                f"allowed: --what {','.join(allowed)}"
+            )
+    return Runs(runs)

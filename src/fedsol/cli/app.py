@@ -1,16 +1,16 @@
 """The `fedsol` command. Heavy libraries are imported inside the commands, so that `fedsol --help` is instant."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedsol.cli import data, flower
+from fedsol.cli.analyze import analyze
 from fedsol.cli.compare import compare
 from fedsol.cli.estimate import estimate
 from fedsol.cli.list import list_names
-from fedsol.cli.options import SetOption, guarded, new_directory
+from fedsol.cli.options import guarded
 from fedsol.cli.partition import partition
 from fedsol.cli.personalize import personalize
 from fedsol.cli.report import report
@@ -37,63 +37,6 @@ def options(
 
         print(f"fedsol {metadata.version('fedsol')}")
         raise typer.Exit
-
-
-def analyze(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="Directories of runs, or of folders that hold some; see --what."),
-    ] = None,
-    what: Annotated[
-        str,
-        typer.Option(
-            "--what",
-            help="all, or some of curves, partition, orthogonality, divergence, preservation, strength, landscape, "
-            "cost, toy. The last two need no run; cost also takes an experiment.",
-        ),
-    ] = "all",
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Directory to write to (default: analysis in the run's).")
-    ] = None,
-    rho: Annotated[
-        str | None, typer.Option("--rho", help="orthogonality: strengths to try, such as 0,0.5,1,2.")
-    ] = None,
-    clients: Annotated[
-        str | None, typer.Option("--clients", help="Clients to train again (default: those the next round samples).")
-    ] = None,
-    where: Annotated[str, typer.Option("--where", help="orthogonality: angle over all, body or head.")] = "all",
-    strength: Annotated[
-        str | None,
-        typer.Option("--strength", help="strength: adaptive-column, adaptive or fixed (default: that of the runs)."),
-    ] = None,
-    examples: Annotated[int, typer.Option("--examples", help="landscape: training examples.")] = 512,
-    points: Annotated[int, typer.Option("--points", help="landscape: points along each axis.")] = 21,
-    radius: Annotated[float, typer.Option("--radius", help="landscape: length of each axis from the model.")] = 1.0,
-    repetitions: Annotated[int, typer.Option("--repetitions", help="cost: timed steps of each method.")] = 20,
-    algorithms: Annotated[
-        list[str] | None, typer.Option("--algorithm", "-a", help="cost: methods, as in `fedsol compare`.")
-    ] = None,
-    changes: SetOption = None,
-) -> None:
-    """Show why a method works: figures (PNG, PDF) and data from one run or several, compared."""
-    from fedsol.cli.analyze import analyze_runs
-
-    analyze_runs(
-        runs or [],
-        what,
-        changes or [],
-        out,
-        new_directory,
-        rho=rho,
-        clients=clients,
-        where=where,
-        strength=strength,
-        examples=examples,
-        points=points,
-        radius=radius,
-        repetitions=repetitions,
-        algorithms=tuple(algorithms or ()),
-    )
 
 
 def _add(group: typer.Typer, commands: Mapping[str, Callable[..., None]]) -> None:

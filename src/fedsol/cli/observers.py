@@ -29,7 +29,7 @@ class Observers:
     @contextlib.contextmanager
     def callbacks(self, experiment: Experiment, out: Path, say: Callable[[str], None]) -> Iterator[list[Callback]]:
         """Give the callbacks of the run in `out`. The live report is last, so that it sees what others write."""
-        from fedsol.analysis.callbacks import callbacks_for
+        from fedsol.analysis.rounds import callbacks_for
 
         with contextlib.ExitStack() as stack:
             found: list[Callback] = [*callbacks_for(self.analyses, out, experiment)]

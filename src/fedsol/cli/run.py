@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedsol.analysis import names_of
 from fedsol.cli.console import console, resume_hint, say, show_warnings
 from fedsol.cli.options import ExperimentArgument, OutOption, SetOption, new_directory, read_experiment
 from fedsol.errors import InputError
@@ -24,8 +25,7 @@ def run(
         str,
         typer.Option(
             "--analyze",
-            help="Analyses to record in every round, comma-separated: divergence, preservation, strength, "
-            "orthogonality.",
+            help=f"Analyses to record in every round, comma-separated: {', '.join(names_of(per_round=True))}.",
         ),
     ] = "",
 ) -> None:

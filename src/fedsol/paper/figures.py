@@ -195,7 +195,7 @@ def _recorded_analysis(name: str, runs: Mapping[str, Experiment]) -> Figure:
     """Return runs whose analysis is recorded in every round."""
 
     def callbacks(run: Experiment, path: Path) -> list[Callback]:
-        from fedsol.analysis.callbacks import callbacks_for
+        from fedsol.analysis.rounds import callbacks_for
 
         return callbacks_for([name], path, run)
 
@@ -209,11 +209,12 @@ def _accuracies(runs: Mapping[str, Experiment]) -> list[Cell]:
 
 def _draw_analysis(name: str) -> Draw:
     def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-        from fedsol.analysis.analyze import Options, Runs, analyze, find_runs
+        from fedsol.analysis import make_analysis
+        from fedsol.analysis.base import Runs, run_analysis
 
-        sources = find_runs([run.path for found in ours.values() for run in found.runs])
+        runs = [run for found in ours.values() for run in found.runs]
         note = "PARTIAL" if is_partial(cells, ours) else ""
-        found = analyze(name, Runs(sources, sources[0].run.experiment, note), Options(folders.out / "analysis"))
-        return Drawn(found.files, found.lines)
+        output = run_analysis(make_analysis(name), Runs(runs, note=note), folders.out / "analysis")
+        return Drawn(output.files, output.lines)
 
     return draw

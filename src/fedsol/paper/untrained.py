@@ -5,9 +5,8 @@ from dataclasses import replace
 from functools import cache
 
 from fedsol.algorithms import find_algorithm, make_algorithm
-from fedsol.analysis.cost import costs, step_seconds
-from fedsol.analysis.outline import outline
-from fedsol.analysis.toy import Toy, ToySettings, fedprox_fixed_point, fedsol_fixed_point, toy
+from fedsol.analysis.cost import costs, step_seconds, without_data
+from fedsol.analysis.toy import Toy, ToyAnalysis, ToySettings, fedprox_fixed_point, fedsol_fixed_point, toy
 from fedsol.config.fields import settings_of
 from fedsol.data.catalog import SPECS
 from fedsol.paper.numbers import Key, Number, figure_heading, read_table
@@ -71,7 +70,7 @@ def flops() -> UntrainedTable:
 
 def _flops(cells: Sequence[Cell]) -> list[float]:
     methods = {row: make_algorithm(fedsol(perturb=row.lower())) for row in ("All", "Body", "Head")}
-    counted = costs(outline(experiment(CIFAR, LDA, METHODS["FedAvg"])), methods, repetitions=1).methods
+    counted = costs(without_data(experiment(CIFAR, LDA, METHODS["FedAvg"])), methods, repetitions=1).methods
     found = {row.method: (row.two_pass_flops - row.proximal_flops) / counted[0].flops for row in counted}
     return [found[cell.key[1]] for cell in cells]
 
@@ -83,7 +82,7 @@ def latency() -> UntrainedTable:
 
 def _latency(cells: Sequence[Cell]) -> list[float]:
     methods = {cell.key[2]: make_algorithm(LATENCY_METHODS[cell.key[2]]) for cell in cells}
-    federation = outline(experiment("imagenet100", LDA, METHODS["FedAvg"], "resnet18"))
+    federation = without_data(experiment("imagenet100", LDA, METHODS["FedAvg"], "resnet18"))
     found = step_seconds(federation, methods, LATENCY_REPETITIONS, LATENCY_WARM_UP)
     return [found[cell.key[2]] for cell in cells]
 
@@ -120,6 +119,4 @@ def _toy(cells: Sequence[Cell]) -> list[float]:
 
 
 def _draw_toy(_cells: Sequence[Cell], _ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-    from fedsol.plots.toy import draw_toy
-
-    return Drawn(draw_toy(_paths(), folders.out / "toy"))
+    return Drawn(ToyAnalysis().write_figure(_paths(), folders.out, ""))

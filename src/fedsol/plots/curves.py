@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedsol.errors import InputError
 from fedsol.plots.style import (
+    Figure,
     fedsol_style,
     legend_below,
     legend_outside,
@@ -38,6 +39,12 @@ class Curve:
     values: Sequence[Sequence[float | None]]
 
 
+def curve_by_round(label: str, seeds: Sequence[Mapping[int, float | None]]) -> Curve:
+    """Return a curve over every round that some seed has."""
+    rounds = sorted({number for table in seeds for number in table})
+    return Curve(label, rounds, [[table.get(number) for number in rounds] for table in seeds])
+
+
 def has_values(curve: Curve) -> bool:
     """Whether any seed measured anything."""
     return any(value is not None for row in curve.values for value in row)
@@ -52,10 +59,10 @@ def accuracy_curves(runs: Sequence[tuple[str, Sequence[Rows]]]) -> tuple[list[Cu
     tables = [(label, [{row["round"]: row for row in rows} for rows in seeds]) for label, seeds in runs]
     every = [row for _, seeds in tables for table in seeds for row in table.values()]
     key, name = next((pair for pair in ACCURACIES if any(row.get(pair[0]) is not None for row in every)), ACCURACIES[0])
-    curves = []
-    for label, seeds in tables:
-        rounds = sorted({number for table in seeds for number in table})
-        curves.append(Curve(label, rounds, [[table.get(number, {}).get(key) for number in rounds] for table in seeds]))
+    curves = [
+        curve_by_round(label, [{number: row.get(key) for number, row in table.items()} for table in seeds])
+        for label, seeds in tables
+    ]
     return curves, name
 
 
@@ -86,39 +93,34 @@ def mean_and_std(curve: Curve) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]
 
 
 def draw_curves(
-    series: Sequence[Curve],
-    path: str | Path,
-    title: str | None = None,
-    xlabel: str = "round",
-    ylabel: str = "test accuracy",
-    percent: bool = True,
+    series: Sequence[Curve], path: str | Path, title: str | None = None, ylabel: str = "test accuracy"
 ) -> Path:
-    """Draws all curves into one picture and writes it (PNG or PDF).
+    """Draw all curves into one picture and write it (PNG or PDF)."""
+    with fedsol_style():
+        return save_figure(curves_figure(series, title, ylabel), path)
 
-    `percent` shows shares between 0 and 1 in %; without it values are shown as they are (a loss). A curve without
-    values is in the legend alone.
-    """
+
+def curves_figure(series: Sequence[Curve], title: str | None = None, ylabel: str = "test accuracy") -> Figure:
+    """Return a figure of curves of shares, shown in %; a curve without values is in the legend alone."""
     if not series:
         raise InputError("there are no curves to draw; allowed: one or more")
     if not any(has_values(curve) for curve in series):
         raise InputError(f"curve {series[0].label!r} has no values; allowed: at least one")
-    with fedsol_style():
-        below = len(series) > 10 or max(len(curve.label) for curve in series) > 24
-        figure = new_figure(7.2, 4.0 + 0.2 * len(series) if below else 4.0)
-        axes = figure.add_subplot()
-        lines = [draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.set_xlim(*_span(series))
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-        axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
-        if percent:
-            axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
-        light_grid(axes)
-        labels = [curve.label for curve in series]
-        (legend_below if below else legend_outside)(axes, lines, labels, handlelength=3.2)
-        if title:
-            axes.set_title(title)
-        return save_figure(figure, path)
+    below = len(series) > 10 or max(len(curve.label) for curve in series) > 24
+    figure = new_figure(7.2, 4.0 + 0.2 * len(series) if below else 4.0)
+    axes = figure.add_subplot()
+    lines = [draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
+    axes.set(xlabel="round", ylabel=ylabel)
+    axes.set_xlim(*_span(series))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    light_grid(axes)
+    labels = [curve.label for curve in series]
+    (legend_below if below else legend_outside)(axes, lines, labels, handlelength=3.2)
+    if title:
+        axes.set_title(title)
+    return figure
 
 
 def _span(series: Sequence[Curve]) -> tuple[float, float]:

@@ -26,7 +26,7 @@ def draw_factors(
         raise InputError("there is nothing to draw: no method has a value")
     methods = list(dict.fromkeys(name for lines in shown.values() for name in lines))
     with fedsol_style():
-        figure = new_figure(max(WIDTH * len(shown), 4.6), 3.6)
+        figure = new_figure(max(WIDTH * len(shown), 4.6), 3.6, title)
         panels = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
         handles: dict[str, Line2D] = {}
         for axes, (factor, lines) in zip(panels, shown.items(), strict=True):
@@ -39,5 +39,4 @@ def draw_factors(
             ncols=len(methods),
             handlelength=3.2,
         )
-        figure.suptitle(title, x=0.01, ha="left")
         return save_pictures(figure, stem)

@@ -1,10 +1,12 @@
 """Parts that several figures share: an axes of curves, an axes of grouped bars, a heat map."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,6 +20,22 @@ HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
 SEQUENTIAL = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", BLUE, "#06283D"])
 
 
+def percent_ticks(axis: Axis) -> None:
+    """Show shares between 0 and 1 in %."""
+    axis.set_major_formatter(PercentFormatter(xmax=1.0))
+
+
+def integer_ticks(axis: Axis, most: int = 6) -> None:
+    """Put ticks at whole numbers only."""
+    axis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+
+
+def spread(values: Iterable[float | None]) -> tuple[float, float] | None:
+    """Return mean and standard deviation of the values there are, for `bar_panel`; None if there are none."""
+    found = [value for value in values if value is not None]
+    return (fmean(found), stdev(found) if len(found) > 1 else 0.0) if found else None
+
+
 def curve_panel(
     axes: Axes, curves: Sequence[Curve], title: str, xlabel: str, ylabel: str, percent: bool = False
 ) -> list[Line2D]:
@@ -26,9 +44,9 @@ def curve_panel(
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     if all(isinstance(place, int) for curve in curves for place in curve.rounds):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        integer_ticks(axes.xaxis)
     if percent:
-        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+        percent_ticks(axes.yaxis)
     light_grid(axes)
     return lines
 
@@ -58,7 +76,7 @@ def number_panel(
         axes.xaxis.set_major_locator(FixedLocator(values))
         axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    percent_ticks(axes.yaxis)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     light_grid(axes)
     return drawn

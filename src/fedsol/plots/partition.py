@@ -47,16 +47,17 @@ def draw_partition(
     """
     if class_names is not None and len(class_names) != classes:
         raise InputError(f"class_names has {len(class_names)} names; allowed: {classes}, one per class")
-    names = [str(name) for name in (class_names or range(classes))]
-    counts = label_counts(labels, partition, classes)
+    with fedsol_style():
+        return save_figure(partition_figure(label_counts(labels, partition, classes), title, class_names), path)
+
+
+def partition_figure(counts: Indices, title: str | None = None, class_names: Sequence[str] | None = None) -> Figure:
+    """Return the figure of samples by client and class."""
     if len(counts) == 0:
         raise InputError("the partition has no clients; allowed: one or more")
-    with fedsol_style():
-        if len(counts) <= MOST_BARS and classes <= MOST_BAR_CLASSES:
-            figure = _bars(counts, names, title)
-        else:
-            figure = _heat_map(counts, names, title)
-        return save_figure(figure, path)
+    names = [str(name) for name in (class_names or range(counts.shape[1]))]
+    bars = len(counts) <= MOST_BARS and len(names) <= MOST_BAR_CLASSES
+    return _bars(counts, names, title) if bars else _heat_map(counts, names, title)
 
 
 def draw_partitions(
@@ -70,7 +71,7 @@ def draw_partitions(
     counts = [{name: label_counts(labels, partition, classes) for name, partition in row.items()} for row in rows]
     tallest = max(len(table) for row in counts for table in row.values())
     with fedsol_style():
-        figure = new_figure(0.9 + 2.7 * across, 0.6 + len(rows) * (0.9 + 0.2 * tallest))
+        figure = new_figure(0.9 + 2.7 * across, 0.6 + len(rows) * (0.9 + 0.2 * tallest), title)
         grid = figure.subplots(len(rows), across, squeeze=False, sharex="row")
         for panels, row in zip(grid, counts, strict=True):
             widest = max(int(table.sum(axis=1).max()) for table in row.values())
@@ -85,7 +86,6 @@ def draw_partitions(
         figure.legend(
             patches, names, title="class", loc="outside right upper", handlelength=1.0, handleheight=1.0, fontsize=8.5
         )
-        figure.suptitle(title, x=0.01, ha="left")
         return save_pictures(figure, stem)
 
 

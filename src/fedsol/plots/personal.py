@@ -95,7 +95,7 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
     rows = -(-len(series) // columns)
     medians = [_median_by_size(one) for one in series]
     with fedsol_style():
-        figure = new_figure(7.2, 1.2 + (2.2 if columns < 3 else 1.75) * rows)
+        figure = new_figure(7.2, 1.2 + (2.2 if columns < 3 else 1.75) * rows, title or "")
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         panels = list(grid.flat)
         for index, (axes, one) in enumerate(zip(panels, series, strict=False)):
@@ -117,8 +117,6 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
             f"samples that the client trains on\n(a point per client; line: running median{others})", fontsize=9.5
         )
         figure.supylabel("accuracy on its own test set", fontsize=9.5)
-        if title:
-            figure.suptitle(title, x=0.01, ha="left")
         return save_figure(figure, path)
 
 

@@ -15,7 +15,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fedsol.core.files import write_output
@@ -87,10 +87,12 @@ def fedsol_style() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches (150 pixels each) whose parts make room for each other."""
+def new_figure(width: float, height: float, title: str = "") -> Figure:
+    """Return a figure of this size in inches (150 pixels each) whose parts make room for each other."""
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left")
     return figure
 
 

@@ -68,7 +68,7 @@ def _heat_map(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) 
 
 def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
     """What a search has tried: the accuracy over each key."""
-    figure = new_figure(max(3.4 * len(keys), 5.0), 3.8)
+    figure = new_figure(max(3.4 * len(keys), 5.0), 3.8, title)
     panels = figure.subplots(1, len(keys), sharey=True, squeeze=False).ravel()
     mean = [row["final_accuracy"]["mean"] for row in rows]
     best = int(np.argmax(mean))
@@ -82,7 +82,6 @@ def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -
         light_grid(axes)
     panels[0].set_ylabel("final test accuracy")
     panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
-    figure.suptitle(title, x=0.01, ha="left")
     return save_pictures(figure, stem)
 
 

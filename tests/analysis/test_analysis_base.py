@@ -1,4 +1,4 @@
-"""Labels that tell runs apart, seeds that belong together, and the data file beside a figure."""
+"""Seeds that belong together, and the data file beside a figure."""
 
 import json
 import math
@@ -7,29 +7,21 @@ from dataclasses import dataclass
 import pytest
 
 from fedsol import Experiment, InputError
-from fedsol.analysis.saving import write_data
-from fedsol.analysis.series import group, labels_for
+from fedsol.analysis.base import Runs, write_data
+from fedsol.runs.run import Run
 
 
-def test_labels_name_what_differs_but_the_seed():
+def test_runs_that_differ_by_their_seed_are_one_series():
     experiments = [
         Experiment(algorithm={"name": "fedavg"}),
         Experiment(algorithm={"name": "fedsol", "rho": 1.0}),
         Experiment(algorithm={"name": "fedsol", "rho": 2.0}),
         Experiment(algorithm={"name": "fedsol", "rho": 2.0}, seed=1),
     ]
-    assert labels_for(experiments) == ["fedavg", "fedsol rho=1.0", "fedsol rho=2.0", "fedsol rho=2.0"]
-    grouped = group(experiments, lambda experiment: experiment)
-    assert [(series.label, len(series.runs)) for series in grouped] == [
-        ("fedavg", 1),
-        ("fedsol rho=1.0", 1),
-        ("fedsol rho=2.0", 2),
-    ]
-
-
-def test_settings_outside_the_algorithm_are_named_in_full():
-    experiments = [Experiment(), Experiment(client={"lr": 0.1}, engine={"kind": "local"})]
-    assert labels_for(experiments) == ["fedsol client.lr=0.01", "fedsol client.lr=0.1"]
+    runs = Runs([Run(experiment, []) for experiment in experiments], note="PARTIAL")
+    found = [(series.label, len(series.runs)) for series in runs.series]
+    assert found == [("fedavg", 1), ("fedsol rho=1.0", 1), ("fedsol rho=2.0", 2)]
+    assert runs.subject == "digits, dirichlet, alpha 0.1, PARTIAL"
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from fedsol.algorithms.proximal import KL, L2
 from fedsol.analysis.orthogonality import (
     LocalSteps,
     Measure,
+    angle,
     mean_over_progress,
-    measured,
     own_measure,
     record,
     with_rho,
 )
-from fedsol.analysis.recording import Recorder, Step
+from fedsol.analysis.replay import Step, observed
 from fedsol.config.catalog import ALGORITHMS
 from fedsol.core.files import same_tensors
 from fedsol.core.messages import Job, ServerState
@@ -39,7 +39,7 @@ def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
     server = ServerState(initial, federation.model.names, federation.clients, rule.init_server(parameters))
     job = Job(0, 1, initial, rule.broadcast(server), rule.init_client(parameters, buffers))
     plain = federation.train(job)
-    train = lambda recorder: replace(federation, algorithm=recorder).train(job)  # noqa: E731
+    train = lambda twin: replace(federation, algorithm=twin).train(job)  # noqa: E731
     steps, update = record(rule, Measure(), train, federation.frozen)
     assert same_tensors(update.weights, plain.weights)
     assert same_tensors(update.state, plain.state)
@@ -50,17 +50,17 @@ def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
     assert steps.proximal_loss[-1] > 0
 
 
-def test_a_recorder_aggregates_as_the_algorithm_it_wraps(tiny):
+def test_an_observed_algorithm_aggregates_as_it_did(tiny):
     federation = build_federation(tiny.override({"algorithm.name": "scaffold"}))
     rule = federation.algorithm
     initial = federation.initial_weights()
     server = ServerState(initial, federation.model.names, federation.clients, rule.init_server(initial))
     update = federation.train(Job(0, 1, initial, rule.broadcast(server), rule.init_client(initial, {})))
     shared = [replace(update, share=1.0)]
-    recorder = Recorder(rule, lambda step: None)
-    assert recorder.init_server(initial).keys() == server.state.keys()
-    assert recorder.init_client(initial, {}).keys() == rule.init_client(initial, {}).keys()
-    assert same_tensors(recorder.aggregate(server, shared).weights, rule.aggregate(server, shared).weights)
+    twin = observed(rule, lambda step: None)
+    assert twin.init_server(initial).keys() == server.state.keys()
+    assert twin.init_client(initial, {}).keys() == rule.init_client(initial, {}).keys()
+    assert same_tensors(twin.aggregate(server, shared).weights, rule.aggregate(server, shared).weights)
 
 
 def step_at(weights, update):
@@ -73,11 +73,11 @@ def step_at(weights, update):
 
 
 def test_angle_and_loss_by_hand():
-    cosine, loss = measured(step_at([3.0, 4.0], [1.0, 0.0]), L2(), "all")
+    cosine, loss = angle(step_at([3.0, 4.0], [1.0, 0.0]), L2(), "all")
     assert cosine == pytest.approx(3 / 5)
     assert loss == pytest.approx(12.5)
     # KL from a uniform teacher: log of the mean of exp minus the mean; its gradient is softmax - 1/2.
-    cosine, loss = measured(step_at([3.0, 0.0], [1.0, 0.0]), KL(3.0), "all")
+    cosine, loss = angle(step_at([3.0, 0.0], [1.0, 0.0]), KL(3.0), "all")
     assert cosine == pytest.approx(2**-0.5)
     assert loss == pytest.approx(
         float(torch.logaddexp(torch.tensor(1.0), torch.tensor(0.0))) - 0.5 - 0.6931472, abs=1e-6
@@ -87,7 +87,7 @@ def test_angle_and_loss_by_hand():
 def test_weights_that_are_not_trained_have_no_part_in_the_angle():
     step = step_at([3.0, 4.0], [1.0, 0.0])
     for where in ("all", "head"):
-        assert measured(step, L2(), where, ["head.weight"]) == (None, 12.5)
+        assert angle(step, L2(), where, ["head.weight"]) == (None, 12.5)
 
 
 def test_a_frozen_head_does_not_move_while_it_is_recorded(tiny):
@@ -96,7 +96,7 @@ def test_a_frozen_head_does_not_move_while_it_is_recorded(tiny):
     steps, update = record(
         FedAvg(),
         Measure(where="head"),
-        lambda recorder: replace(federation, algorithm=recorder).train(Job(0, 1, initial, {})),
+        lambda twin: replace(federation, algorithm=twin).train(Job(0, 1, initial, {})),
         federation.frozen,
     )
     assert same_tensors(*({name: w[name] for name in federation.frozen} for w in (initial, update.weights)))
@@ -105,7 +105,7 @@ def test_a_frozen_head_does_not_move_while_it_is_recorded(tiny):
 
 
 def test_an_update_of_zero_has_no_angle():
-    assert measured(step_at([1.0, 0.0], [0.0, 0.0]), L2(), "all")[0] is None
+    assert angle(step_at([1.0, 0.0], [0.0, 0.0]), L2(), "all")[0] is None
 
 
 def test_the_measure_is_the_methods_own_loss_where_it_has_one():
@@ -121,7 +121,7 @@ def test_rho_is_replaced_only_where_something_is_perturbed():
         with_rho(FedAvg(), 1.0)
     with pytest.raises(InputError, match="perturbs nothing"):
         with_rho(make_algorithm({"name": "fedsol", "usage": "auxiliary"}), 1.0)
-    with pytest.raises(InputError, match=r"--rho: -1.0 is not allowed"):
+    with pytest.raises(InputError, match=r"--rho: must be 0 or more \(got -1.0\)"):
         with_rho(make_algorithm({"name": "fedsol"}), -1.0)
 
 
