@@ -429,13 +429,14 @@ def test_estimates_count_samples_and_tests(monkeypatch):
 
 
 def test_estimates_without_data_know_its_part(tmp_path):
-    from fedsol.studies.plan import Request, make_plans
+    from fedsol.studies.plan import make_plans
     from fedsol.studies.variants import Variant
 
     run = experiment("cifar10", "alpha = 0.1", METHODS["FedAvg"], changes={"data.root": str(tmp_path)})
-    whole, part = make_plans([Variant("", run), Variant("", run.override({"data.part": 0.01}))], Request())
-    assert (whole.sizes.tolist(), whole.data.test_size) == ([500] * 100, 10_000)
-    assert (part.sizes.tolist(), part.data.test_size) == ([5] * 100, 100)
+    whole, part = make_plans([Variant("", run), Variant("", run.override({"data.part": 0.01}))])
+    assert (whole.sizes.sum(), len(whole.dataset.test)) == (50_000, 10_000)
+    assert part.sizes.tolist() == [max(1, round(0.01 * size)) for size in whole.sizes]
+    assert len(part.dataset.test) == 100
 
 
 def test_options_of_runs_have_no_effect_where_nothing_is_trained():

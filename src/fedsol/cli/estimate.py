@@ -3,20 +3,18 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedsol.cli.console import say, say_table
-from fedsol.cli.options import ExperimentArgument, SetOption, read_experiment
+from fedsol.cli.options import ExperimentArgument, JsonOption, SetOption, read_experiment
 from fedsol.errors import InputError
 
 if TYPE_CHECKING:
     from fedsol.studies.estimate import Network
     from fedsol.studies.plan import Plan
-
-Result = Mapping[str, Any]
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BANDWIDTHS = {
@@ -24,6 +22,41 @@ _BANDWIDTHS = {
     for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
     for unit, parts in (("bit", 8), ("bit/s", 8), ("B", 1), ("B/s", 1))
 }
+TABLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "Bytes": {
+        "to a client": ("B", "bytes.client_down"),
+        "from a client": ("B", "bytes.client_up"),
+        "client state": ("B", "bytes.client_state"),
+        "round, down": ("B", "bytes.round_down"),
+        "round, up": ("B", "bytes.round_up"),
+        "all, both": ("B", "bytes.total_down", "bytes.total_up"),
+    },
+    "This machine": {
+        "round": ("s", "seconds.round"),
+        "all rounds": ("s", "seconds.total"),
+        "memory": ("B", "memory.server"),
+        "+ each worker": ("B", "memory.worker"),
+        "disk": ("B", "memory.states_on_disk", "memory.checkpoints"),
+    },
+    "Deployment: a round, and the server's memory": {
+        "download": ("s", "deployment.download"),
+        "train": ("s", "deployment.training"),
+        "upload": ("s", "deployment.upload"),
+        "server": ("s", "deployment.server"),
+        "round": ("s", "deployment.round"),
+        "all": ("s", "deployment.total"),
+        "memory": ("B", "deployment.server_memory"),
+    },
+    "Deployment: a client, on average": {
+        "rounds": ("", "deployment.client_rounds"),
+        "bytes in one": ("B", "bytes.client_down", "bytes.client_up"),
+        "bytes in all": ("B", "deployment.client_bytes"),
+        "bytes in 30 days": ("B", "deployment.client_bytes_per_month"),
+        "memory": ("B", "deployment.client_memory"),
+        "disk": ("B", "deployment.client_disk"),
+    },
+}
+"""The printed tables: for every column, its unit (bytes, seconds or none) and the values that are added up."""
 
 
 def estimate(
@@ -32,10 +65,10 @@ def estimate(
     algorithms: Annotated[
         list[str] | None, typer.Option("--algorithm", "-a", help="As in compare (default: the experiment's own).")
     ] = None,
-    clients: Annotated[int | None, typer.Option("--clients", help="Number of all clients.")] = None,
-    per_round: Annotated[int | None, typer.Option("--per-round", help="Clients in a round.")] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds.")] = None,
-    examples: Annotated[int | None, typer.Option("--examples", help="Samples of every client.")] = None,
+    clients: Annotated[int | None, typer.Option("--clients", min=1, help="Number of all clients.")] = None,
+    per_round: Annotated[int | None, typer.Option("--per-round", min=1, help="Clients in a round.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")] = None,
+    examples: Annotated[int | None, typer.Option("--examples", min=1, help="Samples of every client.")] = None,
     up: Annotated[str | None, typer.Option("--up", help="A client's upload, such as 10Mbit.")] = None,
     down: Annotated[str | None, typer.Option("--down", help="A client's download, such as 50Mbit.")] = None,
     server_up: Annotated[str | None, typer.Option("--server-up", help="The server's link to all clients.")] = None,
@@ -46,31 +79,32 @@ def estimate(
     interval: Annotated[
         str | None, typer.Option("--interval", help="Time between the starts of rounds, such as 10min.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate time, memory and bytes, here and for a deployment. Download and write nothing."""
     from rich.console import Console
 
     from fedsol.studies.estimate import Network
     from fedsol.studies.estimate import estimate as estimate_plans
-    from fedsol.studies.plan import Request, make_plans
+    from fedsol.studies.plan import make_plans
     from fedsol.studies.variants import Variant, parse_variants
 
-    request = Request(clients, per_round, rounds, examples)
     links = {"up": up, "down": down, "server_up": server_up, "server_down": server_down}
     rates = {name: parse_quantity(_option(name), text, _BANDWIDTHS, "10Mbit") for name, text in links.items()}
     pause = parse_quantity("--interval", interval, _SECONDS, "10min")
     network = Network(**rates, device_speed=device_speed, interval=pause)
-    base = read_experiment(experiment, changes or [])
+    numbers = {"data.partition.clients": clients, "rounds": rounds}
+    stated = [f"{key}={value}" for key, value in numbers.items() if value is not None]
+    base = read_experiment(experiment, [*(changes or []), *stated])
     own = [Variant(base.algorithm["name"], base)]
-    plans = make_plans(parse_variants(algorithms, base) if algorithms else own, request)
+    plans = make_plans(parse_variants(algorithms, base) if algorithms else own, per_round, examples)
     with Console(stderr=True).status("running three short rounds of each method …"):
         found = estimate_plans(plans, network)
     notes = assumptions(plans, network)
     if as_json:
         print(json.dumps({"data": base.data.name, "methods": found, "assumptions": notes}, indent=2))
     else:
-        _print(plans[0], found, notes)
+        _say_tables(plans[0], found, notes)
 
 
 def _option(name: str) -> str:
@@ -88,62 +122,26 @@ def parse_quantity(option: str, text: str | None, units: Mapping[str, float], ex
     return value
 
 
-def _print(plan: "Plan", found: Sequence[Result], notes: Sequence[str]) -> None:
+def _say_tables(plan: "Plan", found: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
+    from fedsol.config.overrides import flatten
     from fedsol.studies.estimate import show_bytes, show_seconds
 
     client = plan.experiment.client
     say(
         f"{plan.experiment.data.name}, {plan.experiment.model.name} ({show_bytes(found[0]['memory']['model'])}): "
-        f"{plan.clients:,} clients, {plan.per_round:,} in a round, {plan.rounds:,} rounds, "
-        f"{client.epochs} local epoch{'s' * (client.epochs > 1)}, batches of {client.batch_size}\n"
+        f"{plan.clients:,} clients, {plan.per_round:,} in a round, {plan.rounds:,} rounds, {plan.workers} at a time on "
+        f"this machine, {client.epochs} local epoch{'s' * (client.epochs > 1)}, batches of {client.batch_size}\n"
     )
-
-    def size(part: str, *keys: str) -> Callable[[Result], str]:
-        return lambda one: show_bytes(sum(one[part][key] for key in keys))
-
-    def duration(part: str, key: str) -> Callable[[Result], str]:
-        return lambda one: show_seconds(one[part][key])
-
-    traffic = {
-        "to a client": size("bytes", "client_down"),
-        "from a client": size("bytes", "client_up"),
-        "client state": size("bytes", "client_state"),
-        "round, down": size("bytes", "round_down"),
-        "round, up": size("bytes", "round_up"),
-        "all, both": size("bytes", "total_down", "total_up"),
-    }
-    here = {
-        "round": duration("seconds", "round"),
-        "all rounds": duration("seconds", "total"),
-        "memory": size("memory", "server"),
-        "+ each worker": size("memory", "worker"),
-        "disk": size("memory", "states_on_disk", "checkpoints"),
-    }
-    phases = {"download": "download", "train": "training", "upload": "upload", "server": "server"}
-    deployed = {
-        **{name: duration("deployment", key) for name, key in {**phases, "round": "round", "all": "total"}.items()},
-        "memory": size("deployment", "server_memory"),
-    }
-    client_columns = {
-        "rounds": lambda one: f"{one['deployment']['client_rounds']:.3g}",
-        "bytes in one": size("bytes", "client_down", "client_up"),
-        "bytes in all": size("deployment", "client_bytes"),
-        "bytes in 30 days": size("deployment", "client_bytes_per_month"),
-        "memory": size("deployment", "client_memory"),
-        "disk": size("deployment", "client_disk"),
-    }
-    _table("Bytes", traffic, found)
-    _table(f"This machine, {plan.workers} at a time", here, found)
-    if found[0]["deployment"] is not None:
-        _table("Deployment: a round, and the server's memory", deployed, found)
-        _table("Deployment: a client, on average", client_columns, found)
-    say("Assumptions")
-    for note in notes:
-        say(f"- {note}")
-
-
-def _table(title: str, columns: Mapping[str, Callable[[Result], str]], found: Sequence[Result]) -> None:
-    say_table(["method", *columns], [[one["label"], *(show(one) for show in columns.values())] for one in found], title)
+    show = {"B": show_bytes, "s": show_seconds, "": "{:.3g}".format}
+    values = [flatten(method) for method in found]
+    for title, columns in TABLES.items():
+        if found[0]["deployment"] is not None or not title.startswith("Deployment"):
+            rows = [
+                [one["label"], *(show[unit](sum(one[key] for key in keys)) for unit, *keys in columns.values())]
+                for one in values
+            ]
+            say_table(["method", *columns], rows, title)
+    say("\n- ".join(["Assumptions", *notes]))
 
 
 def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:

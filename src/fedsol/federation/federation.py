@@ -13,7 +13,7 @@ from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import PRIVATE, DataSettings
-from fedsol.core.messages import Job, State, Update
+from fedsol.core.messages import Job, ServerState, State, Update
 from fedsol.core.randomness import generator_for, key_for, numpy_generator_for
 from fedsol.core.weights import Weights, on_device, pick
 from fedsol.data.batches import evaluation_batches
@@ -54,6 +54,11 @@ class Federation:
     def initial_weights(self) -> Weights:
         """The global weights before the first round."""
         return self.model.initial_weights()
+
+    def initial_server(self) -> ServerState:
+        """Return the server's state before the first round."""
+        weights, names = self.initial_weights(), self.model.names
+        return ServerState(weights, names, self.clients, self.algorithm.init_server(pick(weights, names)))
 
     @property
     def frozen(self) -> tuple[str, ...]:

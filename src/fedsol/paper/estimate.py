@@ -7,7 +7,7 @@ from dataclasses import asdict
 from fedsol.config.experiment import Experiment
 from fedsol.paper.store import own_settings
 from fedsol.studies.estimate import Speed, make_trial, seconds_here, show_seconds, time_trial
-from fedsol.studies.plan import Plan, Request, make_plans
+from fedsol.studies.plan import Plan, make_plans
 from fedsol.studies.variants import Variant
 
 
@@ -15,7 +15,7 @@ def estimate(experiments: Sequence[Experiment], say: Callable[[str], None] = lam
     """Return the seconds that each experiment will take, on its own data where that exists."""
     speeds: dict[str, Speed] = {}
     seconds = []
-    plans = make_plans([Variant(run.algorithm["name"], run) for run in experiments], Request())
+    plans = make_plans([Variant(run.algorithm["name"], run) for run in experiments])
     say(f"Trials of {len({kind_of(plan) for plan in plans})} kinds of runs ...")
     for plan in plans:
         kind = kind_of(plan)
@@ -29,7 +29,7 @@ def estimate(experiments: Sequence[Experiment], say: Callable[[str], None] = lam
 
 def kind_of(plan: Plan) -> str:
     """Return the same text for plans of equal speed: of the method's numbers, only whether they are 0 counts."""
-    run, dataset = plan.experiment, plan.data.dataset
+    run, dataset = plan.experiment, plan.dataset
     method = {key: value != 0 if isinstance(value, float) else value for key, value in run.algorithm.items()}
     shown = [dataset.input_shape, dataset.classes, asdict(dataset.augmentation)]
     batch = min(run.client.batch_size, round(plan.sizes.mean()))

@@ -1,5 +1,6 @@
 """Estimate what a federation costs before it runs: bytes (exact), memory (counted), time (from three real rounds)."""
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -9,11 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedsol.algorithms.base import Algorithm
 from fedsol.core.memory import peak_bytes
-from fedsol.core.messages import Job, ServerState, Update
+from fedsol.core.messages import Job, Update
 from fedsol.core.randomness import one_torch_thread
-from fedsol.core.weights import pick, size_in_bytes
+from fedsol.core.weights import size_in_bytes
 from fedsol.data.types import Split
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation, assemble
@@ -48,7 +48,7 @@ class Network:
     """Seconds between the starts of two rounds, unless a round takes longer."""
 
     def __post_init__(self) -> None:
-        if self.device_speed is not None and not 0 < self.device_speed < float("inf"):
+        if self.device_speed is not None and not 0 < self.device_speed < math.inf:
             raise InputError(f"--device-speed: must be greater than 0 (got {self.device_speed})")
 
     @property
@@ -60,30 +60,19 @@ class Network:
 class ClientBytes(NamedTuple):
     """Bytes of tensors for one client in one round, as metrics.jsonl counts them: without framing."""
 
-    down: int
-    """Weights and broadcast."""
-    up: int
-    """Weights and payload."""
-    state: int
-    """The client's own state. A simulation stores it; in a deployment it stays on the client."""
-    test: int
-    """Weights alone, for a client that tests the global model."""
+    down: int  # weights and broadcast
+    up: int  # weights and payload
+    state: int  # the client's own: a simulation stores it; in a deployment it stays on the client
+    test: int  # weights alone, for a client that tests the global model
 
 
-def bytes_per_client(federation: Federation, algorithm: Algorithm | None = None) -> ClientBytes:
-    """Return what a client receives, sends and stores (default: with the federation's own algorithm)."""
-    if algorithm is not None:
-        federation = replace(federation, algorithm=algorithm)
-    server = _initial_server(federation)
+def bytes_per_client(federation: Federation) -> ClientBytes:
+    """Return what a client receives, sends and stores."""
+    server = federation.initial_server()
     payload, state = expected_answers(federation, server, federation.initial_state())
     size = size_in_bytes(server.weights)
     broadcast = federation.algorithm.broadcast(server)
     return ClientBytes(size + size_in_bytes(broadcast), size + size_in_bytes(payload), size_in_bytes(state), size)
-
-
-def _initial_server(federation: Federation) -> ServerState:
-    weights, names = federation.initial_weights(), federation.model.names
-    return ServerState(weights, names, federation.clients, federation.algorithm.init_server(pick(weights, names)))
 
 
 def count_bytes(plan: Plan, traffic: ClientBytes) -> dict[str, int]:
@@ -98,7 +87,7 @@ def count_bytes(plan: Plan, traffic: ClientBytes) -> dict[str, int]:
 
 def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
     """Count the bytes of memory and disk of a simulation; `process` is the interpreter with its libraries."""
-    traffic, server = bytes_per_client(trial), _initial_server(trial)
+    traffic, server = bytes_per_client(trial), trial.initial_server()
     optimizer = apply_server_optimizer(trial.experiment.server, server, server).optimizer
     model = size_in_bytes(server.weights)
     checkpoint = model + size_in_bytes(server.state) + size_in_bytes(optimizer)
@@ -109,7 +98,7 @@ def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
         training = peak_bytes(lambda: trial.train(job))
     parts = {
         "process": process,
-        "data": plan.data.bytes,
+        "data": plan.data_bytes,
         "updates": plan.per_round * traffic.up,  # held until they are averaged
         "server_state": 2 * checkpoint + traffic.down,  # before and after a round, and the message
         "states_in_memory": min(MEMORY_BUDGET, round(touched * traffic.state)),
@@ -129,20 +118,15 @@ def memory_of_this_process() -> int:
     """Return the peak memory of this process so far, in bytes."""
     import resource  # not on Windows
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """Seconds on this machine, from a trial."""
 
-    sample: float
-    """One worker trains on one sample."""
-    update: float
-    """The server checks and averages one update."""
-    test: float
-    """All workers together evaluate one test sample."""
+    sample: float  # one worker trains on one sample
+    update: float  # the server checks and averages one update
+    test: float  # all workers together evaluate one test sample
 
 
 class _Clock(Callback):
@@ -163,12 +147,12 @@ class _Clock(Callback):
 
 def make_trial(plan: Plan) -> Federation:
     """Return the plan's federation with one typical client per worker, of few steps, and a part of the test set."""
-    settings, mean = plan.experiment, round(plan.sizes.mean())
-    size = max(1, min(mean, TRIAL_STEPS * settings.client.batch_size))
-    steps = -(-size // settings.client.batch_size)
+    settings = plan.experiment
+    batch = settings.client.batch_size
+    size = max(1, min(round(plan.sizes.mean()), TRIAL_STEPS * batch))
     changes = {
         "rounds": 3,
-        "client.epochs": min(settings.client.epochs, max(1, TRIAL_STEPS // steps)),
+        "client.epochs": min(settings.client.epochs, max(1, TRIAL_STEPS // -(-size // batch))),
         "data.partition.held_out": 0.0,
         "server.fraction": 1.0,
         "server.min_updates": 1,
@@ -177,18 +161,16 @@ def make_trial(plan: Plan) -> Federation:
         "engine.kind": "local" if plan.workers == 1 else "workers",
         "engine.workers": plan.workers,
     }
-    experiment = settings.override(changes)
-    experiment = experiment.model_copy(update={"faults": type(settings.faults)()})
-    tested = min(plan.data.test_size, TRIAL_BATCHES * plan.workers * settings.server.evaluate_batch)
-    data = plan.data.dataset
-    data = replace(data, train=_repeat(data.train, size), test=_repeat(data.test, tested))
+    experiment = settings.override(changes).model_copy(update={"faults": type(settings.faults)()})
+    tested = min(len(plan.dataset.test), TRIAL_BATCHES * plan.workers * settings.server.evaluate_batch)
+    data = replace(plan.dataset, train=_first(plan.dataset.train, size), test=_first(plan.dataset.test, tested))
     return assemble(experiment, data, [torch.arange(size)] * plan.workers)
 
 
-def _repeat(split: Split, count: int) -> Split:
-    """Return exactly `count` samples: the first ones, repeated if there are too few."""
+def _first(split: Split, count: int) -> Split:
+    """Return the first samples, repeated if there are too few."""
     chosen = torch.arange(count) % len(split)
-    return replace(split, inputs=split.inputs[chosen], labels=split.labels[chosen], clients=None)
+    return Split(split.inputs[chosen], split.labels[chosen])
 
 
 def time_trial(trial: Federation) -> Speed:
@@ -207,7 +189,7 @@ def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
     turns = -(-plan.per_round // plan.workers)
     training = turns * float(plan.sizes.mean()) * plan.experiment.client.epochs * speed.sample
     server = plan.per_round * speed.update
-    evaluation = plan.data.test_size * speed.test
+    evaluation = len(plan.dataset.test) * speed.test
     total = plan.rounds * (training + server) + plan.evaluations * evaluation
     phases = {"training": training, "server": server, "evaluation": evaluation}
     return {**phases, "round": total / plan.rounds, "total": total}
@@ -215,57 +197,65 @@ def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
 
 def deploy(plan: Plan, network: Network, speed: Speed, traffic: ClientBytes) -> dict[str, float]:
     """Add up a round: all download, all train (the slowest decides), all upload, the server averages and evaluates."""
-    seconds, share, inf = seconds_here(plan, speed), plan.per_round / plan.clients, float("inf")
+    seconds, count = seconds_here(plan, speed), plan.per_round
     sampled = range(1, min(plan.rounds, SLOWEST_OF) + 1)
     slowest = np.mean([plan.sizes[sample_clients(plan.experiment, plan.clients, number)].max() for number in sampled])
     phases = {
-        "download": max(
-            traffic.down / (network.down or inf), plan.per_round * traffic.down / (network.server_up or inf)
-        ),
+        "download": _transfer(traffic.down, network.down, network.server_up, count),
         "training": float(slowest) * plan.experiment.client.epochs * speed.sample / (network.device_speed or 1.0),
-        "upload": max(traffic.up / (network.up or inf), plan.per_round * traffic.up / (network.server_down or inf)),
+        "upload": _transfer(traffic.up, network.up, network.server_down, count),
         "server": seconds["server"] + plan.evaluations / plan.rounds * seconds["evaluation"],
     }
     busy = sum(phases.values())
     whole = max(busy, network.interval or 0.0)
-    client_bytes = share * (traffic.down + traffic.up)
+    client_bytes = count / plan.clients * (traffic.down + traffic.up)
     return {
         **phases,
         "round": whole,
         "total": (plan.rounds - 1) * whole + busy,
-        "client_rounds": plan.rounds * share,
+        "client_rounds": plan.rounds * count / plan.clients,
         "client_bytes": plan.rounds * client_bytes,
         "client_bytes_per_month": MONTH / whole * client_bytes,
     }
+
+
+def _transfer(size: int, client: float | None, server: float | None, clients: int) -> float:
+    """Return the seconds until all clients have sent or received `size` bytes over their links and the server's."""
+    return max(size / (client or math.inf), clients * size / (server or math.inf))
 
 
 def estimate(plans: Sequence[Plan], network: Network) -> list[dict[str, Any]]:
     """Estimate every plan: plain values in bytes and seconds, as `fedsol estimate --json` prints them."""
     trials = [make_trial(plan) for plan in plans]
     speeds = [time_trial(trial) for trial in trials]
-    read = {id(plan.data): plan.data.bytes for plan in plans if plan.data.is_real}
+    read = {id(plan.dataset): plan.data_bytes for plan in plans if plan.is_real}
     process = max(0, memory_of_this_process() - sum(read.values()))
-    found = []
-    for plan, trial, speed in zip(plans, trials, speeds, strict=True):
-        traffic, memory = bytes_per_client(trial), count_memory(plan, trial, process)
-        numbers = {name: getattr(plan, name) for name in ("label", "clients", "per_round", "rounds", "workers")}
-        costs = {"bytes": count_bytes(plan, traffic), "seconds": seconds_here(plan, speed), "memory": memory}
-        deployment = None
-        if network.is_stated:
-            server = memory["process"] + memory["server_state"] + memory["updates"]
-            sizes = {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
-            deployment = {**deploy(plan, network, speed, traffic), **sizes}
-        found.append({**numbers, **costs, "deployment": deployment, "algorithm": plan.experiment.algorithm})
-    return found
+    return [_estimate(*each, process, network) for each in zip(plans, trials, speeds, strict=True)]
+
+
+def _estimate(plan: Plan, trial: Federation, speed: Speed, process: int, network: Network) -> dict[str, Any]:
+    traffic, memory = bytes_per_client(trial), count_memory(plan, trial, process)
+    deployment = None
+    if network.is_stated:
+        server = memory["process"] + memory["server_state"] + memory["updates"]
+        sizes = {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
+        deployment = {**deploy(plan, network, speed, traffic), **sizes}
+    return {
+        **{name: getattr(plan, name) for name in ("label", "clients", "per_round", "rounds", "workers")},
+        "bytes": count_bytes(plan, traffic),
+        "seconds": seconds_here(plan, speed),
+        "memory": memory,
+        "deployment": deployment,
+        "algorithm": plan.experiment.algorithm,
+    }
 
 
 def show_bytes(count: float) -> str:
     """Return three figures and a binary unit."""
-    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while round(count) >= 1000 and len(units) > 1:
-        count /= 1024
-        del units[0]
-    return f"{_three_figures(count)} {units[0]}"
+    unit, *larger = "B", "KiB", "MiB", "GiB", "TiB", "PiB"
+    while round(count) >= 1000 and larger:
+        count, unit = count / 1024, larger.pop(0)
+    return f"{_three_figures(count)} {unit}"
 
 
 def show_seconds(seconds: float) -> str:

@@ -109,12 +109,7 @@ class _Loop:
         self.directory = directory
         self.callbacks = callbacks
         self.engine = engine
-        initial = federation.initial_weights()
-        parameters = pick(initial, federation.model.names)
-        algorithm = federation.algorithm
-        self.server = ServerState(
-            initial, federation.model.names, federation.clients, algorithm.init_server(parameters)
-        )
+        self.server = federation.initial_server()
         initial_state = federation.initial_state()
         payload, state = expected_answers(federation, self.server, initial_state)
         if engine.keeps_states:
