@@ -116,7 +116,7 @@ class Federation:
 
 
 def build_federation(experiment: Experiment) -> Federation:
-    """Loads the data, deals it out and makes the model, all as the experiment says."""
+    """Load the data, split it among the clients and build the model, as the experiment says."""
     dataset = load_dataset(experiment.data)
     experiment = fill_defaults(experiment, dataset)
     return assemble(experiment, dataset, partition_of(experiment, dataset))
@@ -128,7 +128,7 @@ def node_federation(experiment: Experiment, source: str, client: int) -> Federat
         raise InputError(
             f"data: {source!r} is not allowed for this node: the experiment has the data {experiment.data.name!r}"
         )
-    dataset = presented(load_private(source, experiment.data), experiment.data)
+    dataset = with_image_settings(load_private(source, experiment.data), experiment.data)
     experiment = fill_defaults(experiment, dataset)
     partition = partition_of(experiment, dataset)
     if client >= len(partition):
@@ -138,7 +138,7 @@ def node_federation(experiment: Experiment, source: str, client: int) -> Federat
 
 
 def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> Federation:
-    """A federation on data that is loaded and dealt out already."""
+    """Return a federation on data that is already loaded and split among the clients."""
     device = choose_device(experiment.engine.device)
     model = build_split_model(
         experiment.model,
@@ -155,37 +155,35 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
 
 
 def load_dataset(settings: DataSettings) -> Dataset:
-    """The dataset that `[data]` names, with its overrides applied."""
+    """Return the dataset that `[data]` names, with its channels, augmentation and part."""
     if settings.name == PRIVATE:
         dataset = private_dataset(settings)
     elif settings.name in SPECS:
         dataset = _load_named(settings)
     else:
         dataset = load_own(settings)
-    dataset = presented(dataset, settings)
+    dataset = with_image_settings(dataset, settings)
     return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
 
 
 def _evenly_spread(split: Split, part: float) -> Split:
-    """A share of a split: every so manieth sample, so that files sorted by class keep all classes."""
+    """Return every n-th sample of a split, so that files sorted by class still have all classes."""
     indices = torch.linspace(0, len(split) - 1, max(1, round(part * len(split))), dtype=torch.float64).long()
     owners = None if split.clients is None else split.clients[indices]
     return Split(split.inputs[indices], split.labels[indices], owners)
 
 
-def presented(dataset: Dataset, settings: DataSettings) -> Dataset:
-    """The dataset as `[data]` wants it shown to a model: its channels and its augmentation."""
+def with_image_settings(dataset: Dataset, settings: DataSettings) -> Dataset:
+    """Return the dataset with the channels and the augmentation of `[data]`."""
     changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
     if dataset.train.inputs.dtype != torch.uint8:
         if changes or settings.channels is not None:
-            raise InputError(
-                f"data.channels, data.augmentation: {settings.name!r} has no images that they could change"
-            )
+            raise InputError(f"data.channels, data.augmentation: must not be set, as {settings.name!r} has no images")
         return dataset
     stored = dataset.train.inputs.shape[1]
     channels = settings.channels if settings.channels is not None else dataset.channels
-    if stored > channels:
-        raise InputError(f"data.channels: {channels} is not allowed: the images of {settings.name!r} have {stored}")
+    if channels != stored != 1:
+        raise InputError(f"data.channels: must be {stored}, as in the images of {settings.name!r} (got {channels})")
     augmentation = replace(dataset.augmentation, **changes)
     check_augmentation(augmentation, dataset.train.inputs)
     return replace(dataset, augmentation=augmentation, channels=channels)
@@ -194,7 +192,7 @@ def presented(dataset: Dataset, settings: DataSettings) -> Dataset:
 def _load_named(settings: DataSettings) -> Dataset:
     for key in ("test_fraction", "layout"):
         if getattr(settings, key) != DataSettings.model_fields[key].default:
-            raise InputError(f"data.{key}: is for data of your own; {settings.name!r} has its own test set and folders")
+            raise InputError(f"data.{key}: must not be set for {settings.name!r}: it is for your own data")
     root = Path(settings.root).expanduser()
     return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 

@@ -16,7 +16,7 @@ from fedsol.data.files import DatasetFiles
 from fedsol.data.types import Dataset, DatasetSpec, Split
 from fedsol.engines import available_cores
 from fedsol.errors import InputError
-from fedsol.federation.federation import fill_defaults, load_dataset, partition_of, presented
+from fedsol.federation.federation import fill_defaults, load_dataset, partition_of, with_image_settings
 from fedsol.federation.sampling import sample_size, trains_alone
 from fedsol.studies.variants import Variant
 
@@ -111,7 +111,7 @@ def _read_data(settings: DataSettings) -> tuple[Dataset, bool]:
             test_size = max(1, round(settings.part * spec.test_size))
             splits = [_random_split(spec, size, settings.image_size) for size in (spec.train_size, test_size)]
             statistics = (spec.classes, spec.mean, spec.std, spec.augmentation, spec.channels)
-            return presented(Dataset(spec.name, splits[0], splits[1], *statistics), settings), False
+            return with_image_settings(Dataset(spec.name, splits[0], splits[1], *statistics), settings), False
     return load_dataset(settings.model_copy(update={"download": False})), True
 
 
