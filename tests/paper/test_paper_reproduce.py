@@ -1,71 +1,21 @@
-"""fedsol reproduce, from the command line: resuming, reusing, labelling and refusing."""
+"""fedsol reproduce, from the command line: resuming, reusing, labeling and refusing."""
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fedsol.cli.app import app
-from fedsol.config.experiment import Experiment
 from fedsol.errors import RunError
-from fedsol.paper import registry, store
-from fedsol.paper.numbers import Heading, Number
-from fedsol.paper.personal import PersonalAccuracy
-from fedsol.paper.recipe import Accuracy, Cell, Drawn, Figure, Ours, TrainedTable, table_of, titled
+from fedsol.paper import registry
+from fedsol.paper.numbers import Heading
+from fedsol.paper.recipe import Accuracy, Ours, TrainedTable
 from fedsol.paper.settings import METHODS, experiment
-from fedsol.paper.store import Store, fingerprint, folder_name, paper_setting, smoothed
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.run import Run
-from fedsol.training.loop import Callback
+from tests.support.small_recipe import fedsol, know, runs_in, small, small_cells
 
-
-def small(algorithm, **changes):
-    """Quick runs on the embedded digits, in the place of the paper's."""
-    return Experiment(
-        rounds=3,
-        data={"name": "digits", "download": False, "partition": {"clients": 6}},
-        model={"name": "small"},
-        algorithm={"name": algorithm},
-        client={"epochs": 1},
-        server={"fraction": 0.5},
-        engine={"kind": "local"},
-        **changes,
-    )
-
-
-def small_cells():
-    def cell(row, column, algorithm, paper, extra=False):
-        return Cell(("", row, column), {"dataset": "digits", "method": algorithm}, small(algorithm), paper, extra)
-
-    return [
-        cell("FedAvg", "first", "fedavg", Number(50.0, 1.0)),
-        cell("FedAvg", "again", "fedavg", Number(50.0)),
-        cell("FedProx", "first", "fedprox", Number(10.0, failed=True)),
-        cell("FedSAM", "first", "fedsam", None, extra=True),
-    ]
-
-
-def know(monkeypatch, recipe):
-    """Add a recipe to the registry."""
-    monkeypatch.setitem(registry.RECIPES, table_of(recipe).name, lambda: recipe)
-
-
-@pytest.fixture(autouse=True)
-def _small_recipe(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    know(monkeypatch, TrainedTable(Heading("small", "A small table", "tab:small"), small_cells()))
-    monkeypatch.setattr(store, "paper_setting", lambda run: small(run.algorithm["name"]))
-
-
-def fedsol(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
-
-
-def runs_in(folder="runs/paper"):
-    return sorted(path.parent.relative_to(folder).as_posix() for path in Path(folder).rglob("experiment.toml"))
+pytestmark = pytest.mark.usefixtures("small_recipe")
 
 
 def test_the_list_names_every_recipe():
@@ -157,12 +107,6 @@ def test_one_recipe_is_made_without_the_others(monkeypatch):
     assert fedsol("reproduce", "toy").exit_code == 0
 
 
-def test_a_figure_that_records_while_training_takes_one_job():
-    done = fedsol("reproduce", "divergence", "--jobs", "2")
-    assert done.exit_code == 2
-    assert "--jobs: must be 1 for divergence" in done.output
-
-
 def test_partial_runs_say_so():
     done = fedsol("reproduce", "small", "--seeds", "1", "--rounds", "1", "--part", "0.5", "--only", "method=fedavg")
     assert done.exit_code == 0, done.output
@@ -218,33 +162,6 @@ def test_a_failing_run_does_not_keep_the_others_from_being_made(monkeypatch):
     assert runs_in() == ["digits-dirichlet-0.1-small/fedprox/seed-0"]
 
 
-def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
-    class Count(Callback):
-        def __init__(self, place):
-            self.place = place
-
-        def round_finished(self, result):
-            (self.place / "count.txt").write_text(str(result.round))
-
-    def draw(cells, ours, folders):
-        path = folders.out / "figure.txt"
-        path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
-        return Drawn([path], ["three rounds were seen"])
-
-    table = TrainedTable(
-        Heading("watched", "Watched", "fig:small"), small_cells(), callbacks=lambda _, path: [Count(path)]
-    )
-    know(monkeypatch, Figure(table, draw))
-    assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
-    done = fedsol("reproduce", "watched", "--seeds", "0,1", "--only", "method=fedavg")
-    assert done.exit_code == 0, done.output
-    assert runs_in("runs/paper/watched") == [f"digits-dirichlet-0.1-small/fedavg/seed-{seed}" for seed in (0, 1)]
-    assert Path("runs/paper/figure.txt").read_text() == "3 3"
-    assert "runs/paper/figure.txt" in done.output
-    assert "three rounds were seen" in done.output
-    assert "- three rounds were seen\n" in Path("runs/paper/watched.md").read_text()
-
-
 def test_a_recipe_may_say_what_a_run_is_worth(monkeypatch):
     asked = []
 
@@ -259,89 +176,6 @@ def test_a_recipe_may_say_what_a_run_is_worth(monkeypatch):
     assert json.loads(Path("runs/paper/valued.json").read_text())["cells"][0]["ours"]["mean"] == 2.0
     assert set(asked) == {("", "FedAvg", "first"), ("", "FedAvg", "again")}
     assert len(asked) == 4  # after the first seed and after the second, however often the table is written
-
-
-def test_personal_models_of_a_run(monkeypatch):
-    from fedsol.personalization.loop import personalize
-    from fedsol.personalization.statistics import accuracies_after
-
-    def cells():
-        made = [("fedavg", "1"), ("fedavg", "5"), ("knn-per", "1")]
-        return [
-            Cell(("", f"{method}, e = {epochs}", "digits"), {"method": method, "epochs": epochs}, small("fedavg"))
-            for method, epochs in made
-        ]
-
-    know(monkeypatch, TrainedTable(Heading("own", "Own", "tab:small"), cells(), evaluation=PersonalAccuracy()))
-    done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1")
-    assert done.exit_code == 0, done.output
-    found = [cell["ours"]["mean"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"]]
-    (run,) = runs_in()
-    expected = []
-    for method, epochs in (("finetune", 1), ("finetune", 5), ("knn-per", 1)):
-        values = accuracies_after(personalize(Path("runs/paper") / run, method).results, epochs).values()
-        known = [100 * value for value in values if value is not None]
-        expected.append(sum(known) / len(known))
-    assert found == pytest.approx(expected)
-    assert "1 of 3 rounds" in done.output
-    assert "fedavg, seed 0, personal models: 6/6 clients" in done.output
-    assert "done already" not in done.output  # e = 5 is of the same models as e = 1
-
-
-def test_personal_models_that_are_there_stay_in_the_table(monkeypatch):
-    def cells():
-        return [
-            Cell(("", method, "digits"), {"method": method, "epochs": "1"}, small(algorithm))
-            for method, algorithm in (("fedavg", "fedavg"), ("fedprox", "fedprox"), ("knn-per", "fedavg"))
-        ]
-
-    know(monkeypatch, TrainedTable(Heading("own", "Own", "tab:small"), cells(), evaluation=PersonalAccuracy()))
-
-    def filled(method):
-        done = fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1", "--only", f"method={method}")
-        assert done.exit_code == 0, done.output
-        return [cell["row"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"] if cell["ours"]]
-
-    assert filled("fedavg") == ["fedavg"]  # the run of kNN-Per is there too, its models are not
-    assert filled("fedprox") == ["fedavg", "fedprox"]
-    (checkpoints,) = Path("runs/paper").glob("*/fedprox*/seed-0/checkpoints")
-    shutil.rmtree(checkpoints)  # nothing to check its models against any more
-    assert filled("knn-per") == ["fedavg", "knn-per"]
-
-
-def test_what_is_made_for_a_chosen_cell_fills_others_too(monkeypatch):
-    def cells():
-        return [
-            Cell(("", f"e = {epochs}", "digits"), {"method": "fedavg", "epochs": epochs}, small("fedavg"))
-            for epochs in ("1", "5")
-        ]
-
-    know(monkeypatch, TrainedTable(Heading("own", "Own", "tab:small"), cells(), evaluation=PersonalAccuracy()))
-    assert fedsol("reproduce", "own", "--seeds", "0", "--rounds", "1", "--only", "epochs=5").exit_code == 0
-    assert all(cell["ours"] for cell in json.loads(Path("runs/paper/own.json").read_text())["cells"])
-
-
-def test_nobody_takes_part_in_rounds_of_local_only(monkeypatch):
-    def cells():
-        run = small("local-only").override({"rounds": 1, "algorithm.epochs": 2})
-        return [Cell(("", "Local-only", "digits"), {"method": "local-only", "epochs": "2"}, run)]
-
-    know(monkeypatch, TrainedTable(Heading("alone", "Alone", "tab:small"), cells(), evaluation=PersonalAccuracy()))
-    estimated = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2", "--estimate")
-    assert estimated.exit_code == 0, estimated.output
-    assert "1 runs, 1 still to be made; 1 times a model for every client: about" in estimated.output
-    done = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2")
-    assert done.exit_code == 0, done.output
-    assert "[a] differs from the paper: 1 of 3 seeds\n" in done.output
-    estimated = fedsol("reproduce", "alone", "--seeds", "0", "--estimate")
-    assert "1 runs, all of them made already. Nothing was run." in estimated.output
-
-
-def test_personal_models_are_estimated_by_a_round_of_everybody():
-    cell = next(one for one in registry.find_recipe("personalized").cells if one.facts["method"] == "local-only")
-    work = PersonalAccuracy().remaining_work(cell, cell.experiment, None)
-    assert (work.rounds, work.server.fraction, work.client.epochs) == (1, 1.0, 200)
-    assert work.algorithm["name"] == "fedavg"
 
 
 def test_rejected_updates_are_told():
@@ -461,117 +295,3 @@ def test_only_the_chosen_columns_are_shown_but_all_are_written():
     written = Path("runs/paper/scenarios.md").read_text()
     assert "clients: paper" in written
     assert "| SVHN | 100 |  |  | 200 | 200 | +0 |" in written
-
-
-def test_a_figure_has_no_columns_for_numbers_of_the_paper(monkeypatch):
-    def cells():
-        return [Cell(cell.key, cell.facts, cell.experiment) for cell in small_cells()[:1]]
-
-    know(monkeypatch, Figure(TrainedTable(Heading("drawn", "Drawn", "fig:small"), cells()), lambda *_: Drawn([])))
-    done = fedsol("reproduce", "drawn", "--seeds", "0", "--rounds", "1")
-    assert done.exit_code == 0, done.output
-    assert "difference" not in Path("runs/paper/drawn.md").read_text()
-    assert re.search(r"\| FedAvg \| [\d.]+ \[a\] \|\n", Path("runs/paper/drawn.md").read_text())
-
-
-def test_the_folder_of_a_cell_is_readable():
-    paper = small("fedsol").override({"algorithm.rho": 1.5, "seed": 2})
-    assert folder_name(paper).as_posix() == "digits-dirichlet-0.1-small/fedsol-rho=1.5/seed-2"
-    auxiliary = small("fedprox").override({"algorithm.strength": "fixed", "algorithm.mu": 0.5})
-    assert folder_name(auxiliary).parts[1] == "fedprox-mu=0.5"
-
-
-def test_every_cell_of_the_paper_has_a_folder_of_its_own(monkeypatch):
-    monkeypatch.setattr(store, "paper_setting", paper_setting)
-    runs = {
-        fingerprint(cell.experiment): cell.experiment
-        for make in registry.RECIPES.values()
-        for cell in table_of(make()).cells
-        if cell.experiment is not None and cell.experiment.data.name != "digits"  # the small ones of this file
-    }
-    names = {folder_name(run) for run in runs.values()}
-    assert len(names) == len(runs)
-    plain = experiment("cifar10", "alpha = 0.1", METHODS["FedAvg"])
-    assert folder_name(plain).as_posix() == "cifar10-dirichlet-0.1/fedavg/seed-0"
-    factor = plain.override({"client.epochs": 3, "rounds": 7, "data.part": 0.1})
-    assert folder_name(plain.override({"data.partition.kind": "iid"})).parts[0] == "cifar10-iid"
-    assert folder_name(factor).as_posix() == "cifar10-dirichlet-0.1-part-0.1/fedavg+epochs=3+rounds=7/seed-0"
-
-
-def test_two_experiments_never_share_a_folder(tmp_path):
-    paper = small("fedavg")
-    runs = Store(tmp_path / "runs")
-    place = runs.place_for(paper)
-    place.mkdir(parents=True)
-    other = paper.override({"server.lr_decay": 0.5})
-    (place / "metrics.jsonl").touch()
-    (place / "experiment.toml").write_text(other.to_toml())
-    runs = Store(tmp_path / "runs")
-    assert runs.begun(other) == place
-    assert runs.place_for(paper) == place.with_name("seed-0-2")
-    assert fingerprint(paper) != fingerprint(other)
-    assert fingerprint(paper) == fingerprint(paper.override({"data.root": "elsewhere", "engine.kind": "workers"}))
-
-
-def test_learning_curves_are_smoothed_and_say_when_methods_are_as_good_as_fedavg(tmp_path):
-    from fedsol.paper.figures import draw_learning_curves
-    from fedsol.paper.recipe import Folders
-
-    def run(first):
-        rows = [{"round": number, "test_accuracy": (first + number) / 100} for number in range(1, 21)]
-        return Run(small("fedavg"), rows, directory=tmp_path)
-
-    assert smoothed(run(0))[:2] == [(1, pytest.approx(0.01)), (2, pytest.approx(0.015))]
-    cells = [Cell(("", row, "MNIST"), {}, small("fedavg")) for row in ("FedAvg", "FedSOL", "FedProx")]
-    ours = {cell.key: Ours(0.0, runs=(run(first),)) for cell, first in zip(cells, (0, 5, -5), strict=True)}
-    drawn = draw_learning_curves(cells, ours, Folders(tmp_path, tmp_path))
-    assert [path.name for path in drawn.files] == ["learning-curves-mnist.png", "learning-curves-mnist.pdf"]
-    # FedAvg ends with the mean of 11 to 20; FedSOL, five rounds ahead of it, has that in round 15.
-    assert drawn.lines == [
-        "MNIST: FedAvg's mean of the last 10 rounds is 15.50 %; as high in round: FedSOL 15; FedProx –"
-    ]
-
-
-def test_titles_of_pictures_say_what_is_partial():
-    one, two = (Cell(("", row, "accuracy"), {}) for row in ("one", "two"))
-    assert titled("a", [one], {one.key: Ours(1.0)}) == "a"
-    assert titled("a", [one, two], {one.key: Ours(1.0)}) == "a, PARTIAL"
-    assert titled("a", [one], {one.key: Ours(2.0, None, ("1 of 3 seeds",))}) == "a, PARTIAL"
-
-
-def test_pictures_of_factors(monkeypatch):
-    from fedsol.paper.figures import draw_factor_panels
-
-    def cells():
-        return [
-            Cell(("", "FedSAM", f"{rho}"), {"rho": f"{rho}"}, small("fedsam").override({"algorithm.rho": rho}))
-            for rho in (0.1, 0.5)
-        ]
-
-    draw = draw_factor_panels("factors", "digits")
-    know(monkeypatch, Figure(TrainedTable(Heading("factors", "Factors", "fig:small"), cells()), draw))
-    done = fedsol("reproduce", "factors", "--seeds", "0", "--rounds", "1")
-    assert done.exit_code == 0, done.output
-    assert "runs/paper/factors.png" in done.output
-    assert Path("runs/paper/factors.png").stat().st_size > 5000
-
-
-def test_analysed_figures_keep_their_own_runs_and_rows(monkeypatch):
-    from fedsol.paper import figures
-
-    made = {}
-
-    def smaller(dataset, level, algorithm):
-        return made.setdefault(algorithm["name"], small(algorithm["name"]))
-
-    monkeypatch.setattr(figures, "experiment", smaller)
-    done = fedsol("reproduce", "preservation", "--seeds", "0", "--rounds", "2")
-    assert done.exit_code == 0, done.output
-    runs = runs_in("runs/paper/preservation")
-    assert len(runs) == 2
-    for run in runs:
-        rows = Path("runs/paper/preservation", run, "analysis", "preservation.jsonl").read_text().splitlines()
-        assert [json.loads(row)["round"] for row in rows] == [1, 2]
-    for name in ("preservation.png", "forgetting.png", "preservation.json"):
-        assert Path("runs/paper/analysis", name).is_file()
-    assert json.loads(Path("runs/paper/preservation.json").read_text())["recipe"] == "preservation"
