@@ -11,7 +11,7 @@ import pytest
 import fedsol
 from fedsol import InputError, RunError
 from fedsol.engines import make_engine
-from fedsol.engines.local import LocalEngine
+from fedsol.engines.base import LocalEngine
 from fedsol.engines.workers import WorkersEngine
 from fedsol.federation.federation import Federation, build_federation
 from tests.support.cases import experiment, loop_cases

@@ -60,7 +60,7 @@ def test_flower_itself_accepts_it(tmp_path):
     [
         (["--set", "algorithm.name=fedsoul"], "algorithm.name: unknown value 'fedsoul'"),
         (["--set", "data.name=private"], "data.private.shape: is missing"),
-        (["--name", "My App"], "--name: 'My App' is not allowed"),
+        (["--name", "My App"], "--name: must be lowercase letters"),
         (["--set", "privacy.clipping=server"], "server.weighting: 'size' is not allowed with privacy.clipping"),
     ],
 )
@@ -73,7 +73,7 @@ def test_bad_input_is_one_message_and_nothing_is_written(arguments, message, tmp
 
 def test_a_folder_in_use_and_a_folder_without_an_app(tmp_path):
     (tmp_path / "file").touch()
-    assert "is not empty" in call("app", "-o", tmp_path).output
+    assert "must be empty" in call("app", "-o", tmp_path).output
     done = call("run", tmp_path)
     assert done.exit_code == 2
     assert "must be a Flower app" in done.output
@@ -112,8 +112,8 @@ def test_in_a_deployment_no_state_travels(tmp_path):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"out": "relative"}, "out: 'relative' is not allowed in the run configuration"),
-        ({"set": "privacy.clipping=server"}, "privacy cannot be changed for one start"),
+        ({"out": "relative"}, "out: must be an absolute path in the run configuration"),
+        ({"set": "privacy.clipping=server"}, r"\[privacy\] cannot be changed in the run configuration"),
         ({"set": "rounds=0"}, r"rounds: must be greater than or equal to 1 \(got 0\)"),
     ],
 )

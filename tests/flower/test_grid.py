@@ -20,7 +20,7 @@ import fedsol
 from fedsol.core.messages import Job, Update, state_reference
 from fedsol.core.weights import norm, subtract
 from fedsol.engines.flower import records
-from fedsol.engines.flower.states import NodeStates
+from fedsol.engines.flower.client import NodeStates
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import build_federation
@@ -195,7 +195,7 @@ def test_a_server_cannot_choose_where_a_node_writes(run, tmp_path):
     content = records.job_records(replace(job, state=state_reference(0)), records.to_arrays(job.weights), config)
     grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
     ((_, reply),) = grid._replies.items()
-    assert "is no id of a run" in reply.error.reason
+    assert "run: must be the id of a run" in reply.error.reason
 
 
 def test_nothing_is_told_to_anyone():
@@ -316,8 +316,8 @@ def test_nodes_with_wrong_or_doubled_ids_are_left_out(tmp_path, caplog):
     grid.configs[nodes[2]]["partition-id"] = clients
     run, _ = deployed(settings, tmp_path, grid)
     assert [row["clients"] for row in run.rows] == [clients - 2] * 2
-    assert f"node {nodes[1]} says it is client 0, as another node did that is used first" in caplog.text
-    assert f"node {nodes[2]} is left out: its partition-id must be 0 to {clients - 1}" in caplog.text
+    assert f"node {nodes[1]} is client 0, which another node is too; the first one is used" in caplog.text
+    assert f"node {nodes[2]} is ignored: its partition-id must be 0 to {clients - 1}" in caplog.text
 
 
 def test_a_node_refuses_to_play_another_client():

@@ -17,6 +17,7 @@ from fedsol.engines.flower import records
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.personal import PersonalSettings
+from fedsol.personalization.loop import Personalizer
 from fedsol.personalization.results import PersonalDirectory
 from tests.support.cases import experiment
 from tests.support.fake_grid import FakeGrid, deployed
@@ -27,7 +28,7 @@ CHANGES = {"epochs": (1, 2), "test": "held-out"}
 
 def on_nodes(run, settings, grid=None, folder=None, **options):
     grid = grid or FakeGrid(4)
-    return fedsol.personalize(run, engine=lambda federation: GridEngine(federation, grid, folder), **options)
+    return Personalizer(engine=lambda federation: GridEngine(federation, grid, folder)).run(run, **options)
 
 
 @pytest.mark.full
@@ -103,7 +104,7 @@ def test_a_node_speaks_for_itself_only():
     result = fedsol.personalize(fedsol.train(settings), changes={"epochs": (0,)}).results[1]
     with pytest.raises(records.MalformedError, match="speaks for client 1"):
         records.personal_from(records.personal_answer(result), 0, PersonalSettings(epochs=(0,)))
-    with pytest.raises(records.MalformedError, match=r"has results after \(0,\) epochs; asked were \(1, 5\)"):
+    with pytest.raises(records.MalformedError, match=r"has results after \(0,\) epochs; must be \(1, 5\)"):
         records.personal_from(records.personal_answer(result), 1, PersonalSettings())
 
 

@@ -140,7 +140,7 @@ def test_everything_is_looked_at_before_the_first_client_trains(folders, tmp_pat
         (folders / "fedavg", without): "has no global model yet",
         (folders / "fedavg", unfinished): "is not finished (0 of 4 clients)",
         (without, again): "every run must be named once",
-        (folders / "fedavg", "--against", others): "it has other clients, or other test sets, than these",
+        (folders / "fedavg", "--against", others): "must have the same clients and test sets as these",
     }
     for arguments, part in cases.items():
         done = fedsol("personalize", *arguments, "--epochs", "1", "--out", "out")

@@ -1,4 +1,4 @@
-"""Results of a personalisation: kept client by client, resumed exactly, summed up and compared."""
+"""Results of a personalization: saved client by client, resumed exactly, summed up and compared."""
 
 import csv
 import json
@@ -11,11 +11,11 @@ import pytest
 
 import fedsol
 from fedsol import InputError, RunError
-from fedsol.engines.local import LocalEngine
+from fedsol.engines.base import LocalEngine
 from fedsol.federation.federation import Federation
 from fedsol.federation.personal import Outcome, PersonalResult
 from fedsol.personalization.comparison import as_rows, check_baselines, read_entries
-from fedsol.personalization.loop import Watch
+from fedsol.personalization.loop import ClientProgress, Personalizer
 from fedsol.personalization.results import PersonalDirectory, client_table
 from fedsol.personalization.statistics import Losers, Spread, losers, spread, summary_of
 from tests.support.cases import experiment
@@ -53,23 +53,23 @@ def stop_after(count):
         if len(seen) == count:
             raise StopAfterError
 
-    return Watch(finished=finished)
+    return ClientProgress(finished=finished)
 
 
 @pytest.mark.parametrize("where", [{}, WORKERS])
 def test_killed_and_resumed_it_ends_the_same(run_folder, whole, tmp_path, where):
     changes = {"epochs": (1, 2)}
     with pytest.raises(StopAfterError):
-        fedsol.personalize(run_folder, changes=changes, out=tmp_path, where=where, watch=stop_after(2))
+        Personalizer(where, stop_after(2)).run(run_folder, changes=changes, out=tmp_path)
     rows = tmp_path / "clients.jsonl"
     rows.write_bytes(rows.read_bytes()[:-7])  # the kill tore the last line
     assert len(PersonalDirectory(tmp_path).read_results()) == 1
     started = []
-    watch = Watch(started=lambda done, clients: started.append((done, clients)))
-    found = fedsol.personalize(run_folder, changes=changes, out=tmp_path, where=where, resume=True, watch=watch)
+    progress = ClientProgress(started=lambda done, clients: started.append((done, clients)))
+    found = Personalizer(where, progress).run(run_folder, changes=changes, out=tmp_path, resume=True)
     assert started == [(1, 4)]
     assert found.results == whole.results == PersonalDirectory(tmp_path).read_results()
-    again = fedsol.personalize(run_folder, changes=changes, out=tmp_path, resume=True, engine=no_engine)
+    again = Personalizer(engine=no_engine).run(run_folder, changes=changes, out=tmp_path, resume=True)
     assert again == found
 
 
@@ -86,8 +86,9 @@ def test_ctrl_c_keeps_what_is_finished(run_folder, whole, tmp_path):
     def interrupt(_result):
         os.kill(os.getpid(), signal.SIGINT)
 
+    personalizer = Personalizer(progress=ClientProgress(finished=interrupt))
     with pytest.raises(KeyboardInterrupt):
-        fedsol.personalize(run_folder, changes={"epochs": (1, 2)}, out=tmp_path, watch=Watch(finished=interrupt))
+        personalizer.run(run_folder, changes={"epochs": (1, 2)}, out=tmp_path)
     assert PersonalDirectory(tmp_path).read_results() == whole.results[:1]
 
 
@@ -110,11 +111,11 @@ def test_results_are_not_mixed_with_others(run_folder, tmp_path):
     fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=out)
     with pytest.raises(InputError, match="holds results already"):
         fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=out)
-    with pytest.raises(InputError, match="was begun with other values of settings"):
+    with pytest.raises(InputError, match="was started with other values of settings"):
         fedsol.personalize(run_folder, changes={"epochs": (2,)}, out=out, resume=True)
     other = tmp_path / "other"
     fedsol.train(experiment({"name": "fedavg"}, data__partition__held_out=0.2, client__lr=0.01), out=other)
-    with pytest.raises(InputError, match="was begun with other values of client, settings, weights_sha256"):
+    with pytest.raises(InputError, match="was started with other values of client, settings, weights_sha256"):
         fedsol.personalize(other, changes={"epochs": (1,)}, out=out, resume=True)
     with pytest.raises(InputError, match="resume: requires the directory"):
         fedsol.personalize(run_folder, resume=True)
@@ -126,7 +127,7 @@ def test_results_of_other_local_training_are_others(tmp_path):
         settings = experiment({"name": "local-only", "epochs": 1}, client__batch_size=batch_size)
         fedsol.train(settings, out=tmp_path / str(batch_size))
     fedsol.personalize(tmp_path / "50", out=tmp_path / "out")
-    with pytest.raises(InputError, match="was begun with other values of client"):
+    with pytest.raises(InputError, match="was started with other values of client"):
         fedsol.personalize(tmp_path / "20", out=tmp_path / "out", resume=True)
 
 
@@ -138,21 +139,21 @@ def test_what_an_earlier_version_began_is_finished(run_folder, whole, tmp_path):
     description = json.loads(path.read_text())
     del description["client"], description["model"], description["settings"]["validation"]
     path.write_text(json.dumps(description))
-    found = fedsol.personalize(run_folder, changes=changes, out=tmp_path, resume=True, engine=no_engine)
+    found = Personalizer(engine=no_engine).run(run_folder, changes=changes, out=tmp_path, resume=True)
     assert found.results == whole.results
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"settings": {"epochs": 1}}'])
 def test_a_damaged_description_is_named(run_folder, tmp_path, text):
     (tmp_path / "personal.json").write_text(text)
-    with pytest.raises(InputError, match=r"personal\.json: is not the description of a personalisation"):
+    with pytest.raises(InputError, match=r"personal\.json: must be the description of a personalization"):
         fedsol.personalize(run_folder, out=tmp_path, resume=True)
 
 
 def test_a_damaged_line_is_named(run_folder, tmp_path):
     fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=tmp_path)
     (tmp_path / "clients.jsonl").write_text('{"client": 0}\n')
-    with pytest.raises(InputError, match=r"clients\.jsonl: line 1 is not the result of a client"):
+    with pytest.raises(InputError, match=r"clients\.jsonl: line 1: must be the result of a client"):
         fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=tmp_path, resume=True)
 
 
@@ -190,7 +191,7 @@ class Forgetful(LocalEngine):
 def test_clients_that_do_not_answer_can_be_asked_again(run_folder, whole, tmp_path):
     changes = {"epochs": (1, 2)}
     with pytest.raises(RunError, match=r"no result of clients \[2\]"):
-        fedsol.personalize(run_folder, changes=changes, out=tmp_path, engine=Forgetful)
+        Personalizer(engine=Forgetful).run(run_folder, changes=changes, out=tmp_path)
     assert fedsol.personalize(run_folder, changes=changes, out=tmp_path, resume=True).results == whole.results
 
 
@@ -270,9 +271,9 @@ def test_who_loses_is_said_only_of_the_same_tests(run_folder, tmp_path):
 
 
 def test_what_cannot_be_compared_is_refused(compared, tmp_path):
-    with pytest.raises(InputError, match="its method is not local-only"):
+    with pytest.raises(InputError, match="its method must be local-only"):
         read_entries([compared / "tuned"], [compared / "knn"])
-    with pytest.raises(InputError, match="it has other clients, or other test sets"):
+    with pytest.raises(InputError, match="must have the same clients and test sets"):
         check_baselines([compared / "others"], {read_entries([compared / "tuned"])[0].federation})
     check_baselines([compared / "alone"], {read_entries([compared / "tuned"])[0].federation})
     with pytest.raises(InputError, match=r"no personal\.json"):

@@ -158,7 +158,7 @@ def test_client_accuracies_of_local_and_personal_models(tmp_path):
     ]
     assert clients[3].values == [0.5, 0.6, 0.7, 0.8, None]
     (folder / "personal" / "finetune" / "personal.json").write_text("{}")
-    with pytest.raises(InputError, match=r"finetune/personal\.json: is not the description of a personalisation"):
+    with pytest.raises(InputError, match=r"finetune/personal\.json: must be the description of a personalization"):
         clients_of(Run.load(folder))
 
 

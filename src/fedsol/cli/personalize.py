@@ -11,7 +11,7 @@ from fedsol.cli.console import console, resume_hint, say, say_table, show_warnin
 from fedsol.cli.options import SetOption, new_directory
 
 if TYPE_CHECKING:
-    from fedsol.personalization.loop import Watch
+    from fedsol.personalization.loop import ClientProgress
 
 
 def personalize(
@@ -51,14 +51,14 @@ def personalize(
 
 
 @contextmanager
-def _progress(run: Path, place: Path) -> "Iterator[Watch]":
+def _progress(run: Path, place: Path) -> "Iterator[ClientProgress]":
     from fedsol.personalization.progress import clients_shown
 
     with (
         resume_hint(place, "the same command and --resume", "personal.json"),
-        clients_shown(console, run.name) as watch,
+        clients_shown(console, run.name) as progress,
     ):
-        yield watch
+        yield progress
 
 
 def _say_rows(rows: Sequence[Mapping[str, Any]]) -> None:

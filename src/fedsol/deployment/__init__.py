@@ -1,1 +1,1 @@
-"""Flower deployments: the app that is written, and its server."""
+"""Flower deployments: the app folder and its server."""

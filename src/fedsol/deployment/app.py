@@ -1,4 +1,4 @@
-"""Writes a Flower app for an experiment, ready for `flwr run`."""
+"""Write a Flower app for an experiment, ready for `flwr run`."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedsol.deployment.server import make_server_app
 app = make_server_app(Path(__file__).with_name("experiment.toml"))
 '''
 
-CLIENT = '''"""What every node of this federation runs."""
+CLIENT = '''"""The app that every node of this federation runs."""
 
 from fedsol.engines.flower.client import make_client_app
 
@@ -32,27 +32,27 @@ README = """# {name}
 A Flower app made by `fedsol flower app`: {algorithm} on {data}, {clients} clients.
 
     flwr run . LINK --stream                                # the first time
-    flwr run . LINK --stream --run-config "resume=true"     # to go on after the server was stopped
+    flwr run . LINK --stream --run-config "resume=true"     # to resume after the server was stopped
 
 `LINK` is a SuperLink named in Flower's configuration. The run directory is `{out}`, on the SuperLink's machine.
-Each node is started with `--node-config "partition-id=N"`, its own N; {needs}
+Each node is started with `--node-config "partition-id=N"`, its own N; {hint}
 """
 
 
 def write_app(experiment: Experiment, folder: Path, out: Path, name: str) -> None:
-    """Writes the app's folder: its package, what Flower needs to know, and the experiment."""
+    """Write the app's folder: its package, Flower's configuration and the experiment."""
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: is not empty; choose another directory (--out)")
+        raise InputError(f"{folder}: must be empty; choose another directory (--out)")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise InputError(f"--name: {name!r} is not allowed; allowed: small letters, digits and -, a letter first")
+        raise InputError(f"--name: must be lowercase letters, digits and -, a letter first (got {name!r})")
     private = experiment.data.name == "private"
     text = README.format(
         name=name,
         algorithm=experiment.algorithm["name"],
-        data="data that the nodes have" if private else experiment.data.name,
+        data="the nodes' own data" if private else experiment.data.name,
         clients=experiment.data.partition.clients or "all",
         out=out,
-        needs='and `data="/path/to/its.npz"` (or a folder of images by class).' if private else "it plays that client.",
+        hint='and `data="/path/to/its.npz"` (or a folder of images by class).' if private else "it plays that client.",
     )
     with disk_errors_named(folder):
         (folder / PACKAGE).mkdir(parents=True, exist_ok=True)

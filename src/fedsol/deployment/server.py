@@ -15,7 +15,7 @@ from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation
 from fedsol.federation.personal import PersonalSettings, check_held_out, check_settings
-from fedsol.personalization.loop import personalize
+from fedsol.personalization.loop import Personalizer
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.runs.directory import RunDirectory
 from fedsol.training.loop import train
@@ -23,11 +23,11 @@ from fedsol.training.progress import PlainProgress
 
 
 class FailedError(Exception):
-    """Tells Flower that the run failed; anything that is no `Exception` would leave it in the dark."""
+    """Tell Flower that the run failed; it notices nothing but an `Exception`."""
 
 
 def make_server_app(experiment_file: Path) -> ServerApp:
-    """The app of the server, for the experiment of a file."""
+    """Make the server's app for the experiment in a file."""
     app = ServerApp()
 
     @app.main()
@@ -39,57 +39,51 @@ def make_server_app(experiment_file: Path) -> ServerApp:
             print(f"error: {error}", flush=True)
             raise FailedError(str(error)) from None
         except KeyboardInterrupt:
-            print("interrupted: what was finished is saved", flush=True)
+            print("interrupted: finished rounds are saved", flush=True)
             raise FailedError("interrupted") from None
 
     return app
 
 
 def run(experiment_file: Path, config: Any, grid: Grid) -> None:
-    """Trains in the run directory that the run configuration names; with `resume`, goes on with what is there."""
+    """Train in the run directory that the run configuration names; with `resume`, continue the run in it."""
     out = Path(str(config.get("out", ""))).expanduser()
     if not out.is_absolute():
-        raise InputError(f"out: {str(out)!r} is not allowed in the run configuration: it must be an absolute path")
+        raise InputError(f"out: must be an absolute path in the run configuration (got {str(out)!r})")
     changes = dict(parse_override(change) for change in str(config.get("set", "")).split(";") if change.strip())
     if any(key.partition(".")[0] == "privacy" for key in changes):
         raise InputError(
-            "--set: privacy cannot be changed for one start: it is what the clients agreed to; write a new app"
+            "set: [privacy] cannot be changed in the run configuration: clients agreed to it; write a new app"
         )
     experiment = Experiment(**apply_overrides(read_toml(experiment_file), changes))
-    asked = _personal_settings(str(config.get("personalize", "")), experiment)
+    personal = _personal_settings(str(config.get("personalize", "")), experiment)
 
     def engine(federation: Federation) -> GridEngine:
-        if asked:
-            check_settings(federation, PersonalSettings(**asked))
+        if personal:
+            check_settings(federation, PersonalSettings(**personal))
         return GridEngine(federation, grid, out)
 
     label = experiment.algorithm["name"].rpartition(":")[2]
-    run = train(
-        experiment,
-        [PlainProgress(Console(), label)],
-        out,
-        resume=bool(config.get("resume", False)),
-        engine=engine,
-    )
-    if asked:
-        _personalize(out, asked, engine)
-    print(f"{len(run.rows)} rounds are done; everything is in {out}", flush=True)
+    run = train(experiment, [PlainProgress(Console(), label)], out, bool(config.get("resume", False)), engine)
+    if personal:
+        _personalize(out, personal, engine)
+    print(f"{len(run.rows)} rounds are done; results are in {out}", flush=True)
 
 
 def _personal_settings(text: str, experiment: Experiment) -> dict[str, Any]:
-    """`METHOD;key=value;…` of the run configuration, checked before the first round; nothing stands for nothing."""
+    """Parse and check `METHOD;key=value;…` of the run configuration; nothing if it is empty."""
     if not text.strip():
         return {}
     method, *changes = text.split(";")
     settings = {"method": method.strip(), **dict(parse_override(change) for change in changes if change.strip())}
     if "after_round" in settings:
-        raise InputError("personalize: 'after_round' is not allowed: it is the number of rounds of the run")
+        raise InputError("personalize: 'after_round' is not allowed; it is the number of rounds of the run")
     check_held_out(experiment.data.partition.held_out, PersonalSettings(**settings))
     return settings
 
 
 def _personal_place(out: Path, method: str) -> PersonalDirectory:
-    """`personal/METHOD`; if that holds models of fewer rounds, as the run was given more, a folder beside it."""
+    """Return `personal/METHOD`, or a folder beside it if that holds models of fewer rounds (the run was extended)."""
     place = PersonalDirectory(out / "personal" / method)
     rounds = RunDirectory(out).read_experiment().rounds
     if place.exists and place.read_description()["settings"]["after_round"] not in (0, rounds):
@@ -98,15 +92,8 @@ def _personal_place(out: Path, method: str) -> PersonalDirectory:
 
 
 def _personalize(out: Path, settings: dict[str, Any], engine: Callable[[Federation], GridEngine]) -> None:
-    """Every client's own model, made and tested on its node; what comes back is kept beside the run."""
+    """Make and test every client's own model on its node; save the results beside the run."""
     changes = {key: value for key, value in settings.items() if key != "method"}
     place = _personal_place(out, settings["method"])
-    found = personalize(
-        out,
-        settings["method"],
-        changes,
-        place.path,
-        resume=place.exists,
-        engine=engine,
-    )
+    found = Personalizer(engine=engine).run(out, settings["method"], changes, place.path, resume=place.exists)
     place.finish(found.results, None)

@@ -1,22 +1,21 @@
-"""Where clients are trained. An engine runs jobs; it decides nothing that a result depends on."""
+"""Where clients are trained. An engine runs tasks; no result depends on which engine that is."""
 
 import os
 from importlib.util import find_spec
 
 from fedsol.config.tables import PRIVATE
-from fedsol.engines.base import Engine
-from fedsol.engines.local import LocalEngine
+from fedsol.engines.base import Engine, LocalEngine
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.federation.sampling import sample_size
 
 
 def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
-    """The engine that the experiment names, for so many jobs at once (default: a round's); one worker is a detour."""
+    """Make the engine that the experiment names, for so many jobs at once (default: those of a round)."""
     settings = federation.experiment.engine
     if federation.experiment.data.name == PRIVATE:
         raise InputError(
-            f"data.name: {PRIVATE!r} is not allowed here: only nodes of a deployment have it (see: fedsol flower app)"
+            f"data.name: {PRIVATE!r} is allowed only in a deployment, whose nodes have data (see: fedsol flower app)"
         )
     if settings.kind == "flower":
         require_flower()
@@ -25,7 +24,7 @@ def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
         return SimulationEngine(federation)
     jobs = sample_size(federation.experiment, federation.clients) if jobs is None else jobs
     count = min(settings.workers or available_cores(), jobs)
-    if settings.kind == "local" or count == 1:
+    if settings.kind == "local" or count == 1:  # a single worker would only add overhead
         return LocalEngine(federation)
     from fedsol.engines.workers import WorkersEngine
 
@@ -33,13 +32,13 @@ def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
 
 
 def require_flower() -> None:
-    """Raises `InputError` if Flower, which is an optional dependency, is not installed."""
+    """Raise `InputError` if Flower, an optional dependency, is not installed."""
     if find_spec("flwr") is None or find_spec("ray") is None:
         raise InputError(
-            "engine.kind: 'flower' needs Flower, which is not installed; run: pip install 'fedsol[flower]'"
+            "engine.kind: 'flower' requires Flower, which is not installed; run: pip install 'fedsol[flower]'"
         )
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Engine: the interface between the loops and wherever clients are trained."""
+"""Engine: the interface between the loops and the place where clients are trained; LocalEngine, the simplest."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from fedsol.core.messages import Missing, ServerState, Update
+from fedsol.federation.federation import Federation
 from fedsol.federation.tasks import A, Task
 
 Aggregation = Callable[[ServerState, Sequence[Update]], ServerState]
@@ -15,10 +16,10 @@ class Engine(ABC):
     """Runs tasks. Use it as a context manager: it may hold processes or connections."""
 
     keeps_states = False
-    """Whether clients keep their states themselves; jobs and updates then carry receipts of them."""
+    """Whether clients keep their own states; jobs and updates then carry references to them."""
 
     workers = 1
-    """How many tasks it does at the same time on this machine."""
+    """How many tasks run at the same time on this machine."""
 
     @abstractmethod
     def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A | Missing]]:
@@ -42,3 +43,14 @@ class Engine(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class LocalEngine(Engine):
+    """Run one task after another in this process."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+
+    def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A]]:
+        for task in tasks:
+            yield task, task.answer(self._federation)

@@ -1,6 +1,6 @@
-"""train_client(): the only batch loop."""
+"""train_client(): train one client; the only batch loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job, State, Update
 from fedsol.core.randomness import generator_for, key_for, seeded_torch
 from fedsol.core.weights import Weights, clone, on_device, pick
-from fedsol.data.batches import batches, in_groups
+from fedsol.data.batches import Batch, batches, in_groups
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.models.split import SplitModel
@@ -29,7 +29,7 @@ class ClientData:
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How one client trains in one round; the same for all clients."""
+    """How clients train in one round; the same for all of them."""
 
     settings: ClientSettings
     seed: int
@@ -40,7 +40,7 @@ class LocalTraining:
 
 
 AfterEpoch = Callable[[int, Weights], None]
-"""Sees the number of a finished epoch and the weights after it, which go on changing."""
+"""Receives the number of a finished epoch and the weights after it, which later epochs change."""
 
 
 def train_client(
@@ -51,13 +51,14 @@ def train_client(
     training: LocalTraining,
     after_epoch: AfterEpoch = lambda _epoch, _weights: None,
 ) -> Update:
-    """Trains the job's weights on the client's data with the algorithm's gradient; touches none of its inputs."""
+    """Train the job's weights on the client's data with the algorithm's gradient; change none of the inputs."""
     task = make_task(model, on_device(job.weights, training.device), training.lr, training.settings.momentum)
     local = clone(task.anchor)
     model.train(True)
     with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
         state = algorithm.begin(task, on_device(job.broadcast, training.device), on_device(job.state, training.device))
-        loss, steps = _run_batches(job, algorithm, task, local, state, data, training, after_epoch)
+        loop = _BatchLoop(job, algorithm, task, data, training)
+        loss, steps = loop.run(local, state, after_epoch)
         new_state, payload = algorithm.finish(task, local, steps, state)
     return Update(
         client=job.client,
@@ -71,62 +72,72 @@ def train_client(
 
 
 def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float) -> Task:
-    """The task of a client that received these weights."""
+    """Return the task of a client that received these weights."""
     buffers = pick(weights, model.buffers)
     return Task(model, pick(weights, model.names), buffers, clone(buffers), lr, momentum)
 
 
 def frozen_names(algorithm: Algorithm, settings: ClientSettings, model: SplitModel) -> tuple[str, ...]:
-    """Parameters that local training leaves alone: the classifier's, if the method or `client.trains` says so."""
+    """Return the parameters that clients do not train: the classifier's, if the method or `client.trains` says so."""
     if "body" not in (algorithm.trains, settings.trains):
         return ()
     if not model.body_names:
-        raise InputError("client.trains: 'body' is not allowed: the model has no weights but those of its classifier")
+        raise InputError("client.trains: must be 'all' for a model without weights beside its classifier (got 'body')")
     return model.head_names
 
 
-def _run_batches(
-    job: Job,
-    algorithm: Algorithm,
-    task: Task,
-    local: Weights,
-    state: State,
-    data: ClientData,
-    training: LocalTraining,
-    after_epoch: AfterEpoch,
-) -> tuple[float, int]:
-    """Steps through all epochs, changing `local` in place; returns the mean loss and the number of steps."""
-    settings = training.settings
-    frozen = frozen_names(algorithm, settings, task.model)
-    trained = {name: tensor for name, tensor in local.items() if name not in frozen}
-    optimizer = make_optimizer(settings, list(trained.values()), algorithm.learning_rate(training.lr))
-    generator = generator_for(training.seed, "client", job.round, job.client)
-    total = torch.zeros((), device=training.device)
-    per_step = settings.batch_size * algorithm.batches_per_step
-    last_step = max(1, round(job.work * settings.epochs * -(-len(data.indices) // per_step)))
-    steps = 0
-    for epoch in range(1, settings.epochs + 1):
-        stream = batches(data.dataset, data.indices, settings.batch_size, 1, generator, training.device)
-        for batch in in_groups(stream, algorithm.batches_per_step):
+@dataclass(frozen=True)
+class _BatchLoop:
+    """All steps of one job."""
+
+    job: Job
+    algorithm: Algorithm
+    task: Task
+    data: ClientData
+    training: LocalTraining
+
+    def run(self, local: Weights, state: State, after_epoch: AfterEpoch) -> tuple[float, int]:
+        """Step through all epochs, changing `local` in place; return the mean loss and the number of steps."""
+        settings, algorithm = self.training.settings, self.algorithm
+        frozen = frozen_names(algorithm, settings, self.task.model)
+        trained = {name: tensor for name, tensor in local.items() if name not in frozen}
+        optimizer = make_optimizer(settings, list(trained.values()), algorithm.learning_rate(self.training.lr))
+        total = torch.zeros((), device=self.training.device)
+        steps, last_step = 0, self._steps()
+        generator = generator_for(self.training.seed, "client", self.job.round, self.job.client)
+        for epoch in range(1, settings.epochs + 1):
+            for batch in self._epoch(generator):
+                if steps == last_step:
+                    break
+                gradients, loss = algorithm.gradient(self.task, local, batch, state)
+                if gradients.keys() != local.keys():
+                    raise _wrong_names(algorithm, gradients, local)
+                give_gradients(trained, gradients)
+                if settings.clip_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(list(trained.values()), settings.clip_norm)
+                optimizer.step()
+                total += loss
+                steps += 1
+            after_epoch(epoch, {**local, **self.task.buffers})
+            for group in optimizer.param_groups:
+                group["lr"] *= self.training.lr_decay
             if steps == last_step:
                 break
-            gradients, loss = algorithm.gradient(task, local, batch, state)
-            if gradients.keys() != local.keys():
-                raise _wrong_names(algorithm, gradients, local)
-            give_gradients(trained, gradients)
-            if settings.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(list(trained.values()), settings.clip_norm)
-            optimizer.step()
-            total += loss
-            steps += 1
-        after_epoch(epoch, {**local, **task.buffers})
-        for group in optimizer.param_groups:
-            group["lr"] *= training.lr_decay
-        if steps == last_step:
-            break
-    for tensor in local.values():
-        tensor.grad = None
-    return float(total) / max(steps, 1), steps
+        for tensor in local.values():
+            tensor.grad = None
+        return float(total) / max(steps, 1), steps
+
+    def _steps(self) -> int:
+        """Return the number of steps that this job is to do, at least one."""
+        settings, size = self.training.settings, len(self.data.indices)
+        per_step = settings.batch_size * self.algorithm.batches_per_step
+        return max(1, round(self.job.work * settings.epochs * -(-size // per_step)))
+
+    def _epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        """Return the batches of one epoch, each as large as one step of the algorithm takes."""
+        data, training = self.data, self.training
+        stream = batches(data.dataset, data.indices, training.settings.batch_size, 1, generator, training.device)
+        return in_groups(stream, self.algorithm.batches_per_step)
 
 
 def _wrong_names(algorithm: Algorithm, gradients: Weights, local: Weights) -> InputError:
@@ -138,10 +149,10 @@ def _wrong_names(algorithm: Algorithm, gradients: Weights, local: Weights) -> In
 
 
 def give_gradients(weights: Weights, gradients: Weights) -> None:
-    """Sets `grad` of every weight, in the memory layout of the weight itself.
+    """Set `grad` of every weight, in the memory layout of the weight itself.
 
-    A fused optimiser walks through both side by side, whatever their strides; and the gradient of a convolution with
-    channels last has other strides than its weight. (`backward()` sees to that by itself, `torch.autograd.grad` not.)
+    A fused optimizer reads both side by side and ignores their strides, but the gradient of a channels-last convolution
+    has other strides than its weight. (`backward()` corrects that, `torch.autograd.grad` does not.)
     """
     for name, weight in weights.items():
         gradient = gradients[name]
@@ -151,5 +162,5 @@ def give_gradients(weights: Weights, gradients: Weights) -> None:
 
 
 def make_optimizer(settings: ClientSettings, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
-    """The local optimiser, fresh for every client and round."""
+    """Return the local optimizer, new for every client and round."""
     return optimizer_class(settings.optimizer)(parameters, **optimizer_arguments(settings, lr))

@@ -52,15 +52,16 @@ class PersonalAccuracy(Accuracy):
 
     def number(self, cell: Cell, runs: Sequence[Run], console: Console | None = None) -> Ours | None:
         """Personalize every run for every client; models that exist are not made again."""
-        from fedsol.personalization.loop import personalize
+        from fedsol.personalization.loop import Personalizer
         from fedsol.personalization.progress import clients_shown
         from fedsol.personalization.statistics import accuracies_after
 
         values: list[float] = []
         for run in runs:
             label = f"{cell.facts['method']}, seed {run.experiment.seed}, personal models"
-            with clients_shown(console or Console(quiet=True), label) as watch:
-                made = personalize(run.path, _method(cell), out=_place(cell, run.path), resume=True, watch=watch)
+            with clients_shown(console or Console(quiet=True), label) as progress:
+                place = _place(cell, run.path)
+                made = Personalizer(progress=progress).run(run.path, _method(cell), out=place, resume=True)
             found = accuracies_after(made.results, int(cell.facts["epochs"])).values()
             values += [100 * accuracy for accuracy in found if accuracy is not None]
         return Ours.of_runs(cell, runs, values)

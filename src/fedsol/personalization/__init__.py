@@ -1,1 +1,1 @@
-"""Personal models: what every client makes of the final global model, tested on data like its own."""
+"""Personal models: every client adapts the final global model and tests it on data like its own."""

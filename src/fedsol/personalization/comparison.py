@@ -1,8 +1,8 @@
-"""Several personalisations side by side: one table, and who loses by federating."""
+"""Several personalizations side by side: one table, and who loses by federating."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")
 
 @dataclass(frozen=True)
 class Entry:
-    """A finished personalisation under the name it has in a table."""
+    """A finished personalization under its name in a table."""
 
     label: str
     directory: PersonalDirectory
     description: Mapping[str, Any]
     results: list[PersonalResult]
     alone: Mapping[int, float] | None = None
-    """Local-only accuracy by client, if it is known."""
+    """Accuracy trained alone, by client, if known."""
 
     @property
     def is_alone(self) -> bool:
@@ -37,48 +37,42 @@ class Entry:
 
 
 def federation_of(description: Mapping[str, Any], settings: PersonalSettings) -> tuple[Any, ...]:
-    """Equal for the same clients on the same tests; `description` is of results or of a run that will have some."""
+    """Return a key, equal for the same clients on the same tests; `description` is of results or of a run."""
     return (*(description[key] for key in SAME_CLIENTS), *settings.tests)
 
 
 def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[Entry]:
-    """Finished results; each learns what its clients reach alone from a Local-only among them or in `against`."""
+    """Read finished results, each with its clients' accuracy alone from a Local-only among them or in `against`."""
     entries = [_read(path) for path in paths]
     baselines = read_baselines(against)
     alone = {entry.federation: _alone(entry) for entry in [*entries, *baselines] if entry.is_alone}
-    labels = _labels(entries)
     return [
-        Entry(
-            label,
-            entry.directory,
-            entry.description,
-            entry.results,
-            None if entry.is_alone else alone.get(entry.federation),
-        )
-        for label, entry in zip(labels, entries, strict=True)
+        replace(entry, label=label, alone=None if entry.is_alone else alone.get(entry.federation))
+        for label, entry in zip(_labels(entries), entries, strict=True)
     ]
 
 
 def read_baselines(paths: Sequence[Path]) -> list[Entry]:
-    """Local-only results, given by their directory or by that of the run they were made from."""
+    """Read Local-only results, given by their directory or by that of their run."""
     found = [_read(_baseline(path)) for path in paths]
     for path, baseline in zip(paths, found, strict=True):
         if not baseline.is_alone:
-            raise InputError(f"--against: {path} is not allowed: its method is not local-only")
+            method = baseline.description["settings"]["method"]
+            raise InputError(f"--against: {path}: its method must be local-only (got {method!r})")
     return found
 
 
 def check_baselines(paths: Sequence[Path], federations: Collection[tuple[Any, ...]]) -> None:
-    """Refuses Local-only results that say nothing about any of the federations."""
+    """Refuse Local-only results that belong to none of the federations."""
     for path, baseline in zip(paths, read_baselines(paths), strict=True):
         if baseline.federation not in federations:
-            raise InputError(f"--against: {path} is not allowed: it has other clients, or other test sets, than these")
+            raise InputError(f"--against: {path}: must have the same clients and test sets as these")
 
 
 def _read(path: Path) -> Entry:
     directory = PersonalDirectory(path)
     if not directory.exists:
-        raise InputError(f"{path}: there are no results of a personalisation here (no personal.json)")
+        raise InputError(f"{path}: holds no results of a personalization (no personal.json)")
     description, results = directory.read_description(), directory.read_results()
     if len(results) != description["clients"]:
         raise InputError(
@@ -89,7 +83,7 @@ def _read(path: Path) -> Entry:
 
 
 def _baseline(path: Path) -> Path:
-    """The directory itself, or the Local-only results of a run's directory."""
+    """Return the directory itself, or that of the Local-only results inside a run's directory."""
     below = path / "personal" / "local-only"
     return below if PersonalDirectory(below).exists else path
 
@@ -100,7 +94,7 @@ def _alone(entry: Entry) -> dict[int, float]:
 
 
 def _labels(entries: Sequence[Entry]) -> list[str]:
-    """Algorithm and method; where that is not enough, also settings, or the seed; where that is not, the folder."""
+    """Return algorithm and method; to tell them apart also settings, or the seed; as a last resort the folder."""
     ways = (
         _name,
         lambda entry: _name_and_settings(entry, entries),
@@ -125,7 +119,7 @@ def _name(entry: Entry) -> str:
 
 
 def _name_and_settings(entry: Entry, entries: Sequence[Entry]) -> str:
-    """The name, and the values in which it differs from others of that name."""
+    """Return the name, and the values in which it differs from others of that name."""
     rivals = [_values(other) for other in entries if _name(other) == _name(entry)]
     own = _values(entry)
     differing = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
@@ -137,7 +131,7 @@ def _values(entry: Entry) -> dict[str, Any]:
 
 
 def as_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The table as plain values: a row for each personalisation and number of epochs."""
+    """Return the table as plain values: a row for each personalization and number of epochs."""
     return [
         {"label": entry.label, "seed": entry.description["seed"], "before": summary["before"]["mean"], **row}
         for entry in entries

@@ -1,9 +1,9 @@
-"""personalize(): every client's own model from the final global model of a run."""
+"""personalize(): make every client's own model from the final global model of a run."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation, build_federation
-from fedsol.federation.personal import PersonalResult, PersonalSettings, resolve_settings
+from fedsol.federation.personal import PersonalResult, resolve_settings
 from fedsol.federation.tasks import Personalize
 from fedsol.personalization.results import PersonalDirectory, describe
 from fedsol.personalization.statistics import summary_of
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Personalized:
-    """What came of a personalisation."""
+    """The result of a personalization."""
 
     description: dict[str, Any]
     """What was asked, and of which federation."""
@@ -42,8 +42,8 @@ class Personalized:
 
 
 @dataclass(frozen=True)
-class Watch:
-    """Sees how far it is; nothing here may change a result."""
+class ClientProgress:
+    """Follows a personalization; must not change a result."""
 
     started: Callable[[int, int], None] = lambda done, clients: None
     finished: Callable[[PersonalResult], None] = lambda result: None
@@ -56,43 +56,91 @@ def personalize(
     out: str | Path | None = None,
     resume: bool = False,
     where: Mapping[str, Any] | None = None,
-    watch: Watch | None = None,
-    engine: Callable[[Federation], Engine] | None = None,
 ) -> Personalized:
-    """Personalises the last global model of a run for every client.
+    """Personalize the last global model of a run for every client.
 
     `method` is `finetune`, `knn-per` or `local-only` (default: the algorithm's own), `changes` are other
     `PersonalSettings`, `where` keys of the experiment that change no result (`engine.workers`, `data.root`). With `out`
-    the results are kept there client by client, and `resume` goes on with those that are missing, to the same end as if
-    it had never stopped.
+    the results are saved there client by client, and `resume` continues with those that are missing, to the same end
+    as if it had never stopped.
     """
-    if out is None and resume:
-        raise InputError("resume: requires the directory of the results (out)")
-    directory = None if out is None else PersonalDirectory(Path(out))
-    if directory and directory.exists and not resume:
+    return Personalizer(where or {}).run(run, method, changes, out, resume)
+
+
+@dataclass(frozen=True)
+class Personalizer:
+    """Where and how personal models are made; nothing here changes a result."""
+
+    where: Mapping[str, Any] = field(default_factory=dict)
+    progress: ClientProgress = field(default_factory=ClientProgress)
+    engine: Callable[[Federation], Engine] = lambda federation: make_engine(federation, federation.clients)
+
+    def run(
+        self,
+        run: Run | str | Path,
+        method: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        out: str | Path | None = None,
+        resume: bool = False,
+    ) -> Personalized:
+        """Do what `personalize` says."""
+        directory = None if out is None else _check_directory(Path(out), resume)
+        if directory is None and resume:
+            raise InputError("resume: requires the directory of the results (out)")
+        with one_torch_thread():
+            federation, weights, rounds = _load(run, self.where)
+            settings = resolve_settings(federation, rounds, method, changes)
+            description = describe(federation, weights, settings)
+            with directory.locked() if directory else nullcontext():
+                if directory:
+                    directory.begin(description)
+                tasks = [Personalize(weights, client, settings) for client in range(federation.clients)]
+                results = self._run_missing(federation, tasks, directory)
+        return Personalized(description, results, directory.path if directory else None)
+
+    def _run_missing(
+        self, federation: Federation, tasks: Sequence[Personalize], directory: PersonalDirectory | None
+    ) -> list[PersonalResult]:
+        """Run the tasks without a saved result, save each result as it comes, and return those of all tasks."""
+        found = {result.client: result for result in (directory.read_results() if directory else [])}
+        waiting = [task for task in tasks if task.client not in found]
+        self.progress.started(len(found), federation.clients)
+        interrupts = Interrupts()
+        with interrupts, self.engine(federation) if waiting else nullcontext() as engine:
+            answers = engine.run(waiting) if engine else iter(())
+            while True:
+                with interrupts.allowed():
+                    _, result = next(answers, (None, None))
+                if result is None:
+                    break
+                if isinstance(result, Missing):
+                    log.warning("no personal model from client %d: %s", result.client, result.reason)
+                    continue
+                if directory:
+                    directory.append(result)
+                found[result.client] = result
+                self.progress.finished(result)
+        if missing := [task.client for task in waiting if task.client not in found]:
+            raise RunError(f"no result of clients {missing}; the others are saved: continue with --resume")
+        return [found[client] for client in sorted(found)]
+
+
+def _check_directory(out: Path, resume: bool) -> PersonalDirectory:
+    directory = PersonalDirectory(out)
+    if directory.exists and not resume:
         raise InputError(f"{out}: holds results already; resume (--resume) or choose another directory (--out)")
-    if out is not None:
-        check_no_run(Path(out))
-    with one_torch_thread():
-        federation, weights, rounds = _load(run, where or {})
-        settings = resolve_settings(federation, rounds, method, changes)
-        description = describe(federation, weights, settings)
-        with directory.locked() if directory else nullcontext():
-            if directory:
-                directory.begin(description)
-            opened = engine or (lambda each: make_engine(each, each.clients))
-            results = _all_clients(federation, weights, settings, directory, watch or Watch(), opened)
-    return Personalized(description, results, directory.path if directory else None)
+    check_no_run(out)
+    return directory
 
 
 def check_no_run(out: Path) -> None:
-    """Refuses the directory of a run as a place for results: both have files of the same names."""
+    """Refuse the directory of a run as a place for results: both have files of the same names."""
     if RunDirectory(out).exists:
         raise InputError(f"{out}: is the directory of a run, whose files would be replaced; choose another (--out)")
 
 
 def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, Weights, int]:
-    """The run's federation, its last global weights, and the rounds that they have seen."""
+    """Return the run's federation, its last global weights, and the number of finished rounds."""
     if isinstance(run, Run):
         return build_federation(run.experiment.override(where)), run.weights, len(run.rows)
     folder = RunDirectory(Path(run))
@@ -107,37 +155,5 @@ def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, 
 
 
 def no_model(folder: RunDirectory) -> InputError:
-    """The error for a run whose global model is not there."""
-    return InputError(f"{folder.path}: has no global model yet (no checkpoint that is whole)")
-
-
-def _all_clients(
-    federation: Federation,
-    weights: Weights,
-    settings: PersonalSettings,
-    directory: PersonalDirectory | None,
-    watch: Watch,
-    engine: Callable[[Federation], Engine],
-) -> list[PersonalResult]:
-    """The results that are there already and those of the other clients, which are kept as they come."""
-    found = {result.client: result for result in (directory.read_results() if directory else [])}
-    waiting = [client for client in range(federation.clients) if client not in found]
-    watch.started(len(found), federation.clients)
-    interrupts = Interrupts()
-    with interrupts, engine(federation) if waiting else nullcontext() as opened:
-        answers = opened.run([Personalize(weights, client, settings) for client in waiting]) if opened else iter(())
-        while True:
-            with interrupts.allowed():
-                _, result = next(answers, (None, None))
-            if result is None:
-                break
-            if isinstance(result, Missing):
-                log.warning("no personal model of client %d: %s", result.client, result.reason)
-                continue
-            if directory:
-                directory.append(result)
-            found[result.client] = result
-            watch.finished(result)
-    if missing := [client for client in waiting if client not in found]:
-        raise RunError(f"no result of clients {missing}; what came is kept: go on with --resume")
-    return [found[client] for client in sorted(found)]
+    """Return the error for a run without a global model."""
+    return InputError(f"{folder.path}: has no global model yet (no intact checkpoint)")

@@ -8,11 +8,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedsol.federation.personal import PersonalResult
-from fedsol.personalization.loop import Watch
+from fedsol.personalization.loop import ClientProgress
 
 
 @contextmanager
-def clients_shown(on: Console, label: str) -> Iterator[Watch]:
+def clients_shown(on: Console, label: str) -> Iterator[ClientProgress]:
     """Show a bar of clients in a terminal, a line for every tenth of them elsewhere, nothing if all are done."""
     if on.is_terminal:
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -25,7 +25,7 @@ def clients_shown(on: Console, label: str) -> Iterator[Watch]:
                 bar.start()
 
         try:
-            yield Watch(show, lambda _result: bar.advance(task))
+            yield ClientProgress(show, lambda _result: bar.advance(task))
         finally:
             bar.stop()
         return
@@ -34,14 +34,14 @@ def clients_shown(on: Console, label: str) -> Iterator[Watch]:
     def started(done: int, clients: int) -> None:
         counts[:] = [done, clients]
         if 0 < done < clients:
-            _line(on, f"{label}: {done} of {clients} clients are done already")
+            _line(on, f"{label}: {done} of {clients} clients are already done")
 
     def finished(_result: PersonalResult) -> None:
         counts[0] += 1
         if counts[0] * 10 % counts[1] < 10:
             _line(on, f"{label}: {counts[0]}/{counts[1]} clients")
 
-    yield Watch(started, finished)
+    yield ClientProgress(started, finished)
 
 
 def _line(on: Console, text: str) -> None:

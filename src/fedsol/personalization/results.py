@@ -1,15 +1,15 @@
-"""PersonalDirectory: the files of one personalisation, complete after a kill at any instant."""
+"""PersonalDirectory: the files of one personalization, valid after a kill at any instant."""
 
 import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from fedsol.core.files import disk_errors_named, sha256, tensors_to_bytes, write_atomically
+from fedsol.core.files import disk_errors_named, read_json_lines, sha256, tensors_to_bytes, write_atomically
 from fedsol.core.weights import Weights
 from fedsol.data.manifest import partition_hash
 from fedsol.errors import InputError
@@ -23,7 +23,7 @@ DESCRIPTION, ROWS = "personal.json", "clients.jsonl"
 
 
 def describe(federation: Federation, weights: Weights, settings: PersonalSettings) -> dict[str, Any]:
-    """Everything that the results depend on, for people and for the check that a resumed one is the same."""
+    """Return everything that the results depend on: for people, and to check that a resumed one is the same."""
     experiment = federation.experiment
     return {
         "algorithm": experiment.algorithm,
@@ -42,27 +42,27 @@ def describe(federation: Federation, weights: Weights, settings: PersonalSetting
 
 
 class PersonalDirectory:
-    """`personal.json` says what was asked, `clients.jsonl` has a line per finished client; the rest is made of them."""
+    """`personal.json` says what was asked, `clients.jsonl` has a line per finished client; the rest is derived."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def exists(self) -> bool:
-        """Whether a personalisation was begun here."""
+        """Whether a personalization was started here."""
         return (self.path / DESCRIPTION).is_file()
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps a second process out."""
+        """Keep a second process out."""
         return RunDirectory(self.path).locked()
 
     def begin(self, description: Mapping[str, Any]) -> None:
-        """Starts, or goes on with the same."""
+        """Start, or resume the same personalization."""
         if self.exists:
-            began_with = self.read_description()
-            known = description.keys() & began_with.keys()  # earlier versions wrote fewer
-            if different := sorted(key for key in known if began_with[key] != description[key]):
-                raise InputError(f"{self.path}: was begun with other values of {', '.join(different)}")
+            started_with = self.read_description()
+            known = description.keys() & started_with.keys()  # earlier versions wrote fewer
+            if different := sorted(key for key in known if started_with[key] != description[key]):
+                raise InputError(f"{self.path}: was started with other values of {', '.join(different)}")
             results = self.read_results()
             with disk_errors_named(self.path):
                 write_atomically(self.path / ROWS, "".join(map(_json_line, results)))
@@ -73,32 +73,27 @@ class PersonalDirectory:
             write_atomically(self.path / DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
     def read_description(self) -> dict[str, Any]:
-        """What was asked; settings that were not written down have their defaults."""
+        """Return what was asked; settings that are not in the file have their defaults."""
         path = self.path / DESCRIPTION
         try:
             description = dict(json.loads(path.read_text(encoding="utf-8")))
             settings = PersonalSettings(**description["settings"])
         except (OSError, ValueError, KeyError, TypeError, InputError) as error:
-            raise InputError(f"{path}: is not the description of a personalisation: {error}") from error
+            raise InputError(f"{path}: must be the description of a personalization ({error})") from error
         return {**description, "settings": settings.model_dump(mode="json")}
 
     def read_results(self) -> list[PersonalResult]:
-        """The finished clients, by id. A torn last line (the process was killed) is left out."""
-        return sorted(self._rows(), key=lambda result: result.client)
-
-    def _rows(self) -> Iterator[PersonalResult]:
-        path = self.path / ROWS
-        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                break
+        """Return the results of the finished clients, by id."""
+        path, results = self.path / ROWS, []
+        for number, values in enumerate(read_json_lines(path), start=1):
             try:
-                yield PersonalResult.from_values(json.loads(line))
+                results.append(PersonalResult.from_values(values))
             except ValueError as error:
-                raise InputError(f"{path}: line {number} is not the result of a client ({error})") from error
+                raise InputError(f"{path}: line {number}: must be the result of a client ({error})") from error
+        return sorted(results, key=lambda result: result.client)
 
     def append(self, result: PersonalResult) -> None:
-        """Adds a finished client."""
+        """Append the result of a client."""
         path = self.path / ROWS
         with disk_errors_named(path), path.open("a", encoding="utf-8") as file:
             file.write(_json_line(result))
@@ -106,7 +101,7 @@ class PersonalDirectory:
             os.fsync(file.fileno())
 
     def finish(self, results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> dict[str, Any]:
-        """Writes the table of clients and the summary; returns the summary."""
+        """Write the table of clients and the summary; return the summary."""
         summary = summary_of(results, alone)
         with disk_errors_named(self.path):
             write_atomically(self.path / "clients.csv", client_table(results, alone))
@@ -115,7 +110,7 @@ class PersonalDirectory:
 
 
 def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> str:
-    """One line per client: sizes, accuracy before and after, and what it would have alone."""
+    """Return the CSV table, a line per client: sizes, accuracy before and after, and accuracy trained alone."""
     epochs = epochs_of(results)
     after = {number: accuracies_after(results, number) for number in epochs}
     mixes = any(outcome.mixing is not None for result in results for outcome in result.after)
@@ -137,7 +132,7 @@ def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] |
 
 
 def _loses(own: float | None, alone: float | None) -> int | None:
-    """1 if a client does better alone, 0 if not, None if that is not known."""
+    """Return 1 if a client does better alone, 0 if not, None if that is unknown."""
     return None if own is None or alone is None else int(alone > own)
 
 

@@ -14,7 +14,7 @@ from fedsol.core.files import make_directory, write_atomically
 from fedsol.errors import InputError
 from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
-from fedsol.personalization.loop import Watch, check_no_run, no_model, personalize
+from fedsol.personalization.loop import ClientProgress, Personalizer, check_no_run, no_model
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.plots.personal import Accuracies, draw_distribution, draw_sizes
@@ -23,7 +23,7 @@ from fedsol.runs.directory import RunDirectory
 MOST_ROWS = 12
 """Rows of a picture; with more, only the last number of epochs of each method is drawn."""
 
-ShowProgress = Callable[[Path, Path], AbstractContextManager[Watch]]
+ShowProgress = Callable[[Path, Path], AbstractContextManager[ClientProgress]]
 """Shows the progress of the run in one directory, whose results go to another."""
 
 
@@ -90,8 +90,9 @@ def personalize_runs(
     federations = {entry.federation for entry in finished} | {_check_run(path, request) for path in waiting}
     check_baselines(against, federations)
     for path, place in waiting.items():
-        with show_progress(path, place) as watch:
-            personalize(path, request.method, request.changes_for(path), place, resume, request.where, watch)
+        with show_progress(path, place) as progress:
+            personalizer = Personalizer(request.where, progress)
+            personalizer.run(path, request.method, request.changes_for(path), place, resume)
     entries = read_entries(list(places.results.values()), against)
     for entry in entries:
         entry.directory.finish(entry.results, entry.alone)

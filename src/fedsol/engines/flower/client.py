@@ -1,5 +1,6 @@
-"""The ClientApp: what a node does with the messages of the server."""
+"""The ClientApp: how a node answers the messages of the server, and where it keeps its state."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +16,11 @@ from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 
 from fedsol.config.experiment import Experiment, parse_toml
 from fedsol.config.tables import PRIVATE
-from fedsol.core.messages import Job, Update, referenced_round, state_reference
+from fedsol.core.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
+from fedsol.core.messages import Job, State, Update, referenced_round, state_reference
 from fedsol.core.randomness import one_torch_thread
 from fedsol.engines.flower import records
-from fedsol.engines.flower.states import NodeStates
-from fedsol.errors import FedsolError, InputError
+from fedsol.errors import FedsolError, InputError, RunError
 from fedsol.federation.federation import Federation, build_federation, node_federation
 from fedsol.federation.personal import check_settings
 from fedsol.federation.tasks import Train
@@ -30,45 +31,84 @@ log = logging.getLogger(__name__)
 FAILED = 100
 """Code of the error that a node answers with."""
 
-
 Handler = Callable[[RecordDict, Context], RecordDict]
+Reason = Callable[[Exception], str]
+"""What a node tells the server about an error."""
 
 
-def make_client_app(simulated: bool = False) -> ClientApp:
-    """The app of every node."""
+class NodeStates:
+    """The states of one client in one run, on its own disk: one file for each round that it took part in.
+
+    States survive restarts and never leave the node. Each file has a checksum; a damaged file counts as lost.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, round_number: int) -> State | None:
+        """Return the state after a round; None if it is lost."""
+        path = self._path(round_number)
+        try:
+            return read_tensors(path, path.with_suffix(".sha256").read_text(encoding="ascii").strip())
+        except (OSError, UnicodeDecodeError, RunError):
+            return None
+
+    def save(self, round_number: int, state: State) -> None:
+        """Save the state after a round."""
+        with disk_errors_named(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            content, path = tensors_to_bytes(state), self._path(round_number)
+            write_atomically(path, content)
+            write_atomically(path.with_suffix(".sha256"), sha256(content) + "\n")
+
+    def forget_before(self, round_number: int) -> None:
+        """Delete the states that a server will not ask for again if it returns to this round at most."""
+        older = sorted(path for path in self._folder.glob("round-*.safetensors") if path <= self._path(round_number))
+        for path in older[:-1]:
+            for name in (path, path.with_suffix(".sha256")):
+                with contextlib.suppress(OSError):  # a file too many is harmless
+                    name.unlink()
+
+    def _path(self, round_number: int) -> Path:
+        return self._folder / f"round-{round_number:06d}.safetensors"
+
+
+def private_reason(_error: Exception) -> str:
+    """Return the reason given in a deployment: the error itself may reveal data, so it stays in the node's log."""
+    return "the node could not do this; its own log says why"
+
+
+def make_client_app(reason: Reason = private_reason) -> ClientApp:
+    """Make the app that every node runs."""
     app = ClientApp()
-    app.query("identity")(answering(tell_client, simulated))
-    app.train(mods=[clip_if_asked])(answering(train, simulated))
-    app.evaluate()(answering(evaluate, simulated))
-    app.query("personalize")(answering(personalize, simulated))
+    app.query("identity")(_answering(identify, reason))
+    app.train(mods=[clip_if_asked])(_answering(train, reason))
+    app.evaluate()(_answering(evaluate, reason))
+    app.query("personalize")(_answering(personalize, reason))
     return app
 
 
-def answering(handler: Handler, simulated: bool) -> ClientAppCallable:
-    """A handler whose failures are answered too.
-
-    In a deployment the reason stays in the node's own log, since it may speak of its data.
-    """
+def _answering(handler: Handler, reason: Reason) -> ClientAppCallable:
+    """Make a handler answer its failures too."""
 
     def answer(message: Message, context: Context) -> Message:
         try:
             return Message(handler(message.content, context), reply_to=message)
         except Exception as error:  # whatever it is, its text must not leave the node
             log.error("%s", error, exc_info=not isinstance(error, FedsolError))
-            reason = str(error) if simulated else "the node could not do this; its own log says why"
-            return Message(Error(code=FAILED, reason=reason), reply_to=message)
+            return Message(Error(code=FAILED, reason=reason(error)), reply_to=message)
 
     return answer
 
 
 def clip_if_asked(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Flower's clipping of updates, whenever the server asks for it with its message."""
+    """Clip updates with Flower's clipping if the server's message asks for it."""
     asked = KEY_CLIPPING_NORM in message.content.config_records[records.CONFIG]
     return fixedclipping_mod(message, context, call_next) if asked else call_next(message, context)
 
 
-def tell_client(_: RecordDict, context: Context) -> RecordDict:
-    """Which client this node is: its `partition-id`."""
+def identify(_: RecordDict, context: Context) -> RecordDict:
+    """Answer which client this node is: its `partition-id`."""
     return RecordDict({records.METRICS: MetricRecord({"client": _client_of(context)})})
 
 
@@ -98,24 +138,24 @@ def personalize(content: RecordDict, context: Context) -> RecordDict:
 
 
 def _train(federation: Federation, job: Job, content: RecordDict, context: Context) -> Update:
-    round_kept = referenced_round(job.state)
-    if round_kept is None:
+    state_round = referenced_round(job.state)
+    if state_round is None:
         return Train(job).answer(federation)
     run = records.setting(content, "run")
     if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
-        raise InputError(f"run: {run!r} is no id of a run")
+        raise InputError(f"run: must be the id of a run (got {run!r})")
     states = NodeStates(_state_folder(context) / run / f"client-{job.client:06d}")
-    update = _train_with_own_state(federation, job, states, round_kept)
+    update = _train_with_own_state(federation, job, states, state_round)
     states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
     return update
 
 
-def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, kept: int) -> Update:
-    """Trains from the state that the node has on its disk; the update carries a receipt of the new one."""
-    state = states.load(kept) if kept else None
-    restarted = bool(kept) and state is None
+def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, state_round: int) -> Update:
+    """Train from the state on the node's disk; the update carries a reference to the new one."""
+    state = states.load(state_round) if state_round else None
+    restarted = bool(state_round) and state is None
     if restarted:
-        log.warning("the state of client %d after round %d is lost; it starts over", job.client, kept)
+        log.warning("the state of client %d after round %d is lost; it starts over", job.client, state_round)
     complete = replace(job, state=federation.initial_state() if state is None else state)
     update = Train(complete).answer(federation)
     states.save(job.round, update.state)
@@ -125,7 +165,7 @@ def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, 
 
 def _federation_for(content: RecordDict, context: Context, client: int) -> Federation:
     if client != _client_of(context):
-        raise InputError(f"client: {client} is asked for, but this node's partition-id is {_client_of(context)}")
+        raise InputError(f"client: must be this node's partition-id, {_client_of(context)} (got {client})")
     text, config = records.setting(content, "experiment"), context.node_config
     source = _text(config, "data")
     return _own_federation(text, source, client) if source else _public_federation(text, _text(config, "data-root"))
@@ -138,17 +178,17 @@ def _own_federation(text: str, source: str, client: int) -> Federation:
 
 @lru_cache(maxsize=1)
 def _public_federation(text: str, root: str | None) -> Federation:
-    """Kept, since in a simulation one process plays many clients in turn."""
+    """Return the federation; cached, since in a simulation one process plays many clients in turn."""
     experiment = Experiment(**parse_toml(text, "experiment"))
     if experiment.data.name == PRIVATE:
-        raise InputError("data: is missing in the node's configuration: where its own data is")
+        raise InputError("data: missing in the node's configuration; must be the path of its own data")
     return build_federation(experiment.override({"data.root": root}) if root else experiment)
 
 
 def _client_of(context: Context) -> int:
     client = context.node_config.get("partition-id")
     if not isinstance(client, int) or isinstance(client, bool) or client < 0:
-        raise InputError(f"partition-id: {client!r} is not allowed in the node's configuration; allowed: 0, 1, 2 …")
+        raise InputError(f"partition-id: must be 0, 1, 2 … in the node's configuration (got {client!r})")
     return client
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
 from fedsol.core.messages import Missing, ServerState, Update
 from fedsol.engines.base import Aggregation, Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
-from fedsol.engines.flower.strategy import Rounds
+from fedsol.engines.flower.strategy import PrivateRounds
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 from fedsol.federation.sampling import sample_size
@@ -21,14 +21,20 @@ from fedsol.federation.tasks import A, EvaluateClient, Personalize, Task, Train
 from fedsol.runs.directory import RunDirectory
 
 PAUSE = 1.0
-"""Seconds between two looks for replies in a deployment."""
+"""Seconds between two polls for replies in a deployment."""
+
+MESSAGE_TYPES = {
+    Train: MessageType.TRAIN,
+    EvaluateClient: MessageType.EVALUATE,
+    Personalize: f"{MessageType.QUERY}.personalize",
+}
 
 
 class GridEngine(Engine):
-    """Jobs go out as messages and come back as replies.
+    """Tasks go out as messages and come back as replies.
 
-    In a deployment a node that fails or does not answer costs its own update; in a simulation a client that fails
-    stops the run, as on every engine of one machine.
+    In a deployment a node that fails or does not answer only loses its own update; in a simulation a client that fails
+    stops the run, as on every engine on one machine.
     """
 
     def __init__(self, federation: Federation, grid: Grid | None, run: Path | None) -> None:
@@ -37,22 +43,21 @@ class GridEngine(Engine):
         self._grid = grid
         self._run = run
         self._nodes: Nodes | None = None
-        self._round = 0
-        self._rounds = Rounds(federation.experiment.privacy, sample_size(federation.experiment, federation.clients))
-        self._rounds.inner.timeout = federation.experiment.engine.timeout
-        self.keeps_states = run is not None  # a deployment: nodes are machines of their own, and may fail alone
+        experiment = federation.experiment
+        self._rounds = PrivateRounds(experiment.privacy, sample_size(experiment, federation.clients))
+        self.keeps_states = run is not None  # a deployment: nodes are separate machines, and may fail alone
 
     def connect(self) -> Grid:
-        """The grid that messages go through."""
+        """Return the grid that messages go through."""
         assert self._grid is not None
         return self._grid
 
     def wait(self) -> None:
-        """A moment between two looks for replies."""
+        """Pause between two polls for replies."""
         time.sleep(PAUSE)
 
     def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A | Missing]]:
-        """The server evaluates the test set itself; everything else goes to the clients' nodes."""
+        """Evaluate the test set on the server itself; send everything else to the clients' nodes."""
         by_client = {client: task for task in tasks if (client := _client_of(task)) is not None}
         if not by_client:
             yield from ((task, task.answer(self._federation)) for task in tasks)
@@ -68,43 +73,38 @@ class GridEngine(Engine):
                 yield task, replace(self._missing(client, reason), reached=client in nodes)
 
     def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
-        return self._rounds.aggregate(self._round, before, updates, rule)
+        return self._rounds.aggregate(before, updates, rule)
 
     def _nodes_for(self, clients: Sequence[int], task: Task[Any]) -> dict[int, int]:
-        """The nodes of the clients; a round of training waits for them, a test does not."""
+        """Return the nodes of the clients; training waits for them, evaluation does not."""
         if not isinstance(task, Train):
             return self._all_nodes().connected(clients)
-        self._round, settings = task.job.round, self._federation.experiment.engine
+        settings = self._federation.experiment.engine
         at_least = self._federation.experiment.server.min_updates
         nodes = self._all_nodes().awaited(clients, at_least, settings.patience, settings.timeout)
         if not nodes:
             raise RunError(
-                f"round {self._round}: none of its clients' nodes is connected; the run stops and can be resumed"
+                f"round {task.job.round}: none of its clients' nodes is connected; the run stops and can be resumed"
             )
         return nodes
 
     def _messages(self, tasks: Sequence[Task[Any]], nodes: Mapping[int, int]) -> dict[int, Message]:
-        """One message per client. All share the arrays of the weights."""
+        """Return one message per client. All share the arrays of the weights."""
         if not tasks:
             return {}
-        config, arrays = self._config(), records.to_arrays(tasks[0].shared()[0])
-        jobs = [task.complete_job() for task in tasks if isinstance(task, Train)]
-        self._rounds.inner.nodes = nodes
-        if jobs:
-            messages = self._rounds.train_messages(self._round, jobs, arrays, config, self.connect())
-        elif isinstance(tasks[0], EvaluateClient):
-            messages = self._rounds.evaluation_messages(self._round, arrays, config, self.connect())
-        else:
-            messages = [
-                Message(
-                    records.personal_records(task, arrays, config),
-                    nodes[task.client],
-                    "query.personalize",
-                    ttl=self._federation.experiment.engine.timeout,
-                )
-                for task in tasks
-                if isinstance(task, Personalize)
+        timeout = self._federation.experiment.engine.timeout
+
+        def messages_of(arrays: ArrayRecord, config: ConfigRecord) -> list[Message]:
+            return [
+                Message(records.task_records(task, arrays, config), node, MESSAGE_TYPES[type(task)], ttl=timeout)
+                for task, node in zip(tasks, nodes.values(), strict=True)
             ]
+
+        arrays, config = records.to_arrays(tasks[0].shared()[0]), ConfigRecord(self._config())
+        if isinstance(tasks[0], Train):
+            messages = self._rounds.train_messages(messages_of, arrays, config, self.connect())
+        else:
+            messages = messages_of(arrays, config)
         return dict(zip(nodes, messages, strict=True))
 
     def _exchange(self, messages: Mapping[int, Message]) -> Iterator[tuple[int, Message]]:
@@ -135,7 +135,7 @@ class GridEngine(Engine):
         return Missing(client, reason)
 
     def _config(self) -> dict[str, Any]:
-        """What goes with every message: the experiment, which run it is, and how far back the run may go."""
+        """Return the configuration of every message: experiment, id of the run, oldest round it may return to."""
         config: dict[str, Any] = {"experiment": self._federation.experiment.to_toml()}
         if self._run is None:
             return config
@@ -148,12 +148,12 @@ def _client_of(task: Task[Any]) -> int | None:
 
 
 def check_privacy(federation: Federation) -> None:
-    """Raises `InputError` for what the noise would not cover, or could not be added to."""
+    """Raise `InputError` for what the noise would not cover, or could not be added to."""
     if federation.experiment.privacy.clipping == "off":
         return
     name = federation.experiment.algorithm["name"]
     if federation.initial_state():
-        raise InputError(f"privacy.clipping: is not allowed with {name}: its clients' states are not protected")
+        raise InputError(f"privacy.clipping: is not allowed with {name}: its clients' states would not be protected")
     if federation.model.buffers:
         raise InputError("privacy.clipping: is not allowed with a model that has running statistics (batch norm)")
     if any(tensor.ndim == 0 for tensor in federation.initial_weights().values()):

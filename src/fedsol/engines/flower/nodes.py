@@ -1,4 +1,4 @@
-"""Which node of a Flower federation is which client."""
+"""Find the node of every client in a Flower federation, and exchange messages."""
 
 import logging
 import time
@@ -16,13 +16,13 @@ SECONDS_TO_ANSWER = 60.0
 """How long a node may take to say which client it is, and how long until one that did not is asked again."""
 
 SECONDS_OF_SILENCE = 10.0
-"""How long nodes may be awaited before a word is said about it."""
+"""How long to wait for nodes before a warning."""
 
 
 class Nodes:
-    """Node ids are random; a client is found by the `partition-id` that its node tells when it is asked, once.
+    """Nodes by client. Node ids are random, so each node is asked once for its `partition-id`.
 
-    Of several nodes that are the same client, the first that said so counts while it is connected.
+    If several nodes are the same client, the first that answered is used while it is connected.
     """
 
     def __init__(self, grid: Grid, clients: int, wait: Callable[[], None]) -> None:
@@ -30,28 +30,28 @@ class Nodes:
         self._clients = clients
         self._wait = wait
         self._client_of: dict[int, int | None] = {}
-        """What each node said, in the order they said it; None if it was no client of this federation."""
+        """The answers of nodes, in their order; None for a node that is no client of this federation."""
         self._asked_at: dict[int, float] = {}
 
     def awaited(self, clients: Sequence[int], at_least: int, patience: float, timeout: float) -> dict[int, int]:
-        """The nodes of these clients that are connected.
+        """Return the connected nodes of these clients.
 
-        Waits up to `patience` seconds for all of them, then up to `timeout` for `at_least` so many.
+        Wait up to `patience` seconds for all of them, then up to `timeout` more for `at_least` so many.
         """
-        start, told = time.monotonic(), False
+        start, warned = time.monotonic(), False
         while True:
             found = self.connected(clients)
             waited = time.monotonic() - start
             enough = waited >= patience and len(found) >= min(at_least, len(clients))
             if len(found) == len(clients) or enough or waited >= patience + timeout:
                 return found
-            if not told and waited >= SECONDS_OF_SILENCE:
+            if not warned and waited >= SECONDS_OF_SILENCE:
                 log.warning("waiting for nodes: %d of %d are connected", len(found), len(clients))
-                told = True
+                warned = True
             self._wait()
 
     def connected(self, clients: Sequence[int]) -> dict[int, int]:
-        """The nodes of these clients that are connected now."""
+        """Return the nodes of these clients that are connected now."""
         online = set(self._grid.get_node_ids())
         found = self._nodes_of(clients, online)
         if len(found) < len(clients):
@@ -78,24 +78,24 @@ class Nodes:
                 continue
             client = dict(reply.content.metric_records.get(METRICS, {})).get("client")
             if not isinstance(client, int) or not 0 <= client < self._clients:
-                log.warning("node %d is left out: its partition-id must be 0 to %d", node, self._clients - 1)
+                log.warning("node %d is ignored: its partition-id must be 0 to %d", node, self._clients - 1)
                 self._client_of[node] = None
                 continue
             if client in self._client_of.values():
-                log.warning("node %d says it is client %d, as another node did that is used first", node, client)
+                log.warning("node %d is client %d, which another node is too; the first one is used", node, client)
             self._client_of[node] = client
 
 
 def receive(
     grid: Grid, messages: Mapping[int, Message], timeout: float, wait: Callable[[], None]
 ) -> Iterator[tuple[int, Message]]:
-    """Sends messages; gives the key of each with its reply, as they come, until all are there or the time is over.
+    """Send messages; yield the key of each with its reply, as they come, until all are there or time is up.
 
-    `wait` is called between two looks for replies.
+    `wait` is called between two polls.
     """
     identifiers = list(grid.push_messages(list(messages.values())))
     if len(identifiers) != len(messages):
-        raise RunError("Flower did not take the messages of this round; its log says why")
+        raise RunError("Flower did not accept the messages of this round; its log says why")
     waiting = {identifier: key for identifier, key in zip(identifiers, messages, strict=True) if identifier}
     end = time.monotonic() + timeout
     while waiting:

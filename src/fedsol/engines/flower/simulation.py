@@ -1,4 +1,4 @@
-"""The engine whose clients are virtual nodes of Flower's simulation, on Ray: on this machine or on a cluster."""
+"""The engine whose clients are virtual nodes of Flower's simulation on Ray, on this machine or a cluster."""
 
 import logging
 import socket
@@ -25,7 +25,7 @@ SECONDS_TO_END = 30.0
 
 
 class SimulationEngine(GridEngine):
-    """Starts Flower's simulation when the first round does, in a thread that lends this one its grid."""
+    """Start Flower's simulation with the first round, in a thread that lends its grid to this one."""
 
     def __init__(self, federation: Federation) -> None:
         super().__init__(federation, None, None)
@@ -71,7 +71,7 @@ class SimulationEngine(GridEngine):
         try:
             run_simulation(
                 server,
-                make_client_app(simulated=True),
+                make_client_app(reason=str),
                 num_supernodes=self._federation.clients,
                 backend_config=backend(experiment.engine),
             )
@@ -79,14 +79,14 @@ class SimulationEngine(GridEngine):
             self._failure = error
 
     def _raise_if_over(self) -> None:
-        """Replies of a simulation that has failed would be waited for in vain."""
+        """Raise the error of a simulation that has failed; its replies would never come."""
         if self._thread is not None and not self._thread.is_alive():
             cause = self._failure.__cause__ if self._failure else None
             raise RunError(f"Flower's simulation failed: {cause or self._failure}") from self._failure
 
 
 def check_cluster(address: str | None) -> None:
-    """Raises `InputError` unless a cluster listens there; Ray itself would try for many minutes."""
+    """Raise `InputError` unless a cluster listens there; Ray itself would try for many minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not colon:  # none, or `auto`: Ray's own search for a cluster on this machine
         return
@@ -97,7 +97,7 @@ def check_cluster(address: str | None) -> None:
 
 
 def backend(settings: EngineSettings) -> dict[str, Any]:
-    """The simulation's share of this machine, or the cluster that it joins."""
+    """Return Ray's configuration: the simulation's share of this machine, or the cluster that it joins."""
     start: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     # Without an address Ray would join whatever cluster it last saw on this machine, or wait for one that is gone.
     start["address"] = settings.address or "local"
