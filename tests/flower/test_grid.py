@@ -327,7 +327,7 @@ def test_a_node_refuses_to_play_another_client():
     content = records.job_records(job, records.to_arrays(job.weights), {"experiment": settings.to_toml()})
     grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
     ((_, reply),) = grid._replies.items()
-    assert "this node's partition-id is 0" in reply.error.reason
+    assert "must be this node's partition-id, 0 (got 2)" in reply.error.reason
 
 
 def test_jobs_and_updates_survive_the_way():
