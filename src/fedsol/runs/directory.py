@@ -92,12 +92,11 @@ class RunDirectory:
             self._check_rounds(saved, experiment.rounds)
         elif differences:
             raise InputError(f"{self.path}: the run started with other values of {', '.join(differences)}")
-        started_with = self.read_hashes()
-        if started_with["data_sha256"] != data_hash(federation.dataset):
+        if self.read_environment().get("data_sha256") != data_hash(federation.dataset):
             raise InputError(f"{self.path}: the run started with other data than {experiment.data.name} is now")
         if experiment.data.name == PRIVATE:
             return  # only the nodes know their samples
-        partition = started_with["partition_sha256"]
+        partition = self.read_hashes()["partition_sha256"]
         if partition != partition_hash([indices.numpy() for indices in federation.partition]):
             raise InputError(f"{self.path}: the run started with another partition of the data (sha256 {partition})")
 
