@@ -8,6 +8,9 @@ from fedsol.config import algorithm
 from fedsol.config.catalog import ALGORITHMS
 from fedsol.errors import InputError
 
+find_algorithm: Callable[[str], type[Algorithm]] = algorithm.find_algorithm
+make_algorithm: Callable[[Mapping[str, Any]], Algorithm] = algorithm.make_algorithm
+
 
 def register(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
     """Make an algorithm known by a name in this process, as a class decorator: `@fedsol.register("mine")`.
@@ -21,15 +24,3 @@ def register(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
         return cls
 
     return add_row
-
-
-def find_algorithm(name: str) -> type[Algorithm]:
-    """Return the class of a registered name or of `module:Class`."""
-    cls: type[Algorithm] = algorithm.find_algorithm(name)
-    return cls
-
-
-def make_algorithm(table: Mapping[str, Any]) -> Algorithm:
-    """Return the algorithm that an `[algorithm]` table describes."""
-    made: Algorithm = algorithm.make_algorithm(table)
-    return made

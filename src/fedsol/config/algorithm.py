@@ -1,7 +1,7 @@
 """The `[algorithm]` table: a name of the catalog or `module:Class`, and that class's own settings.
 
-Classes are imported when they are first asked for, so that the configuration knows none of them itself; that is why
-they are `Any` here. `fedsol.algorithms` has the same functions with their types.
+Classes are imported on first use, so the configuration itself knows none of them; that is why they are `Any` here.
+`fedsol.algorithms` has the same functions with their types.
 """
 
 import dataclasses

@@ -33,11 +33,13 @@ class ReadyExperiment:
     tables: dict[str, Any]
 
 
-def _of_the_paper(title: str, data: str, model: str = "cnn", alpha: float = 0.1) -> ReadyExperiment:
+def _of_the_paper(title: str, data: str, model: str = "cnn", **partition: Any) -> ReadyExperiment:
+    partition = partition or {"kind": "dirichlet", "alpha": 0.1}
+    split = "two shards per client" if partition["kind"] == "sharding" else f"Dirichlet {partition['alpha']}"
     return ReadyExperiment(
-        f"{title}, Dirichlet {alpha}, with the paper's clients, rounds and training settings.",
+        f"{title}, {split}, with the paper's clients, rounds and training settings.",
         {
-            "data": {"name": data, "partition": {"kind": "dirichlet", "alpha": alpha}},
+            "data": {"name": data, "partition": partition},
             "model": {"name": model},
             "algorithm": {"name": DEFAULT_ALGORITHM},
         },
@@ -45,16 +47,9 @@ def _of_the_paper(title: str, data: str, model: str = "cnn", alpha: float = 0.1)
 
 
 EXPERIMENTS: dict[str, ReadyExperiment] = {
-    "cifar10-sharding": ReadyExperiment(
-        "CIFAR-10, two shards per client, with the paper's clients, rounds and training settings.",
-        {
-            "data": {"name": "cifar10", "partition": {"kind": "sharding", "shards": 2}},
-            "model": {"name": "cnn"},
-            "algorithm": {"name": DEFAULT_ALGORITHM},
-        },
-    ),
+    "cifar10-sharding": _of_the_paper("CIFAR-10", "cifar10", kind="sharding", shards=2),
     "cifar10": _of_the_paper("CIFAR-10", "cifar10"),
-    "cifar100": _of_the_paper("CIFAR-100", "cifar100", "resnet18", alpha=0.05),
+    "cifar100": _of_the_paper("CIFAR-100", "cifar100", "resnet18", kind="dirichlet", alpha=0.05),
     "cinic10": _of_the_paper("CINIC-10", "cinic10"),
     "imagenet100": _of_the_paper("ImageNet-100", "imagenet100", "resnet18"),
     "mnist": _of_the_paper("MNIST", "mnist"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,7 +59,7 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
 
 def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables with dotted keys replaced. Naming another algorithm drops the settings of the old one."""
-    result = _copy_tables(tables)
+    result = copy.deepcopy(dict(tables))
     new_name = changes.get("algorithm.name")
     old = result.get("algorithm", {})
     if new_name is not None and isinstance(old, dict) and old.get("name") != new_name:
@@ -72,10 +73,6 @@ def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> di
                 raise InputError(f"{key}: {part!r} is a value, not a table")
         table[last] = value
     return result
-
-
-def _copy_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _copy_tables(value) if isinstance(value, Mapping) else value for key, value in tables.items()}
 
 
 def differing_keys(one: Experiment, other: Experiment) -> list[str]:

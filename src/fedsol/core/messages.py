@@ -73,29 +73,21 @@ class ServerState:
     """The server optimizer's, if there is one."""
 
 
-_PARTS = ("weights", "state", "payload")
+_VALUES, _TENSORS = ("client", "examples", "steps", "metrics"), ("weights", "state", "payload")
 
 
 def pack_update(update: Update) -> tuple[dict[str, Any], State]:
     """Return an update as plain values and named tensors, fit for JSON and safetensors."""
-    values = {"client": update.client, "examples": update.examples, "steps": update.steps, "metrics": update.metrics}
     tensors: State = {}
-    for part in _PARTS:
+    for part in _TENSORS:
         tensors |= prefixed(part, getattr(update, part))
-    return values, tensors
+    return {name: getattr(update, name) for name in _VALUES}, tensors
 
 
 def unpack_update(values: Mapping[str, Any], tensors: State) -> Update:
     """Return the update that was packed."""
-    return Update(
-        client=values["client"],
-        examples=values["examples"],
-        steps=values["steps"],
-        metrics=dict(values["metrics"]),
-        weights=without_prefix("weights", tensors),
-        state=without_prefix("state", tensors),
-        payload=without_prefix("payload", tensors),
-    )
+    fields: dict[str, Any] = {name: values[name] for name in _VALUES}
+    return Update(**fields | {part: without_prefix(part, tensors) for part in _TENSORS})
 
 
 KEPT_SINCE = "kept-since-round"
