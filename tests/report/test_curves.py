@@ -86,7 +86,7 @@ def test_accuracies_are_of_the_test_set_or_where_there_is_none_of_what_clients_h
     assert curves[0] == Curve("a", [1, 2, 3], [[0.1, None, 0.3], [None, None, None]])
     assert curves[1] == Curve("b", [1, 2], [[None, None]])
     curves, shown = accuracy_curves([("b", [without])])
-    assert shown == "accuracy on what clients held out"
+    assert shown == "accuracy on the clients' hold-out sets"
     assert curves == [Curve("b", [1, 2], [[0.2, 0.4]])]
     old = [{"round": 1, "test_accuracy": None}]  # before there was anything held out
     assert accuracy_curves([("c", [old])]) == ([Curve("c", [1], [[None]])], "test accuracy")
@@ -95,10 +95,10 @@ def test_accuracies_are_of_the_test_set_or_where_there_is_none_of_what_clients_h
 def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no curves to draw"):
         draw_curves([], tmp_path / "a.png")
-    with pytest.raises(InputError, match="curve 'x' has 1 values for its seed number 1; allowed: 2"):
+    with pytest.raises(InputError, match=r"curve 'x': seed 1: must have 2 values \(got 1\)"):
         draw_curves([Curve("x", [1, 2], [[0.1, 0.2], [0.1]])], tmp_path / "a.png")
-    with pytest.raises(InputError, match="curve 'x' has no values"):
+    with pytest.raises(InputError, match="curve 'x': has no values"):
         draw_curves([Curve("x", [1, 2], [[None, None]])], tmp_path / "a.png")
-    with pytest.raises(InputError, match="curve 'x' has no values"):
+    with pytest.raises(InputError, match="curve 'x': has no values"):
         draw_curves([Curve("x", [], [])], tmp_path / "a.png")
     assert not list(tmp_path.iterdir())

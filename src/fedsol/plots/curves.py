@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedsol.errors import InputError
+from fedsol.plots.panels import integer_ticks, percent_ticks
 from fedsol.plots.style import (
     Figure,
     fedsol_style,
@@ -24,7 +25,7 @@ from fedsol.plots.style import (
 )
 
 MARKERS_PER_CURVE = 8
-ACCURACIES = (("test_accuracy", "test accuracy"), ("held_out_accuracy", "accuracy on what clients held out"))
+ACCURACIES = (("test_accuracy", "test accuracy"), ("held_out_accuracy", "accuracy on the clients' hold-out sets"))
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows of metrics.jsonl."""
@@ -32,7 +33,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Curve:
-    """One method: `values[i][j]` is what seed i measured at `rounds[j]`, None where it was not evaluated."""
+    """One method: `values[i][j]` is the value of seed i at `rounds[j]`, None if it was not evaluated."""
 
     label: str
     rounds: Sequence[float]
@@ -46,15 +47,14 @@ def curve_by_round(label: str, seeds: Sequence[Mapping[int, float | None]]) -> C
 
 
 def has_values(curve: Curve) -> bool:
-    """Whether any seed measured anything."""
+    """Return whether any seed has a value."""
     return any(value is not None for row in curve.values for value in row)
 
 
 def accuracy_curves(runs: Sequence[tuple[str, Sequence[Rows]]]) -> tuple[list[Curve], str]:
-    """A curve for each label from the rows of its runs, and what it shows.
+    """Return a curve for each label from the rows of its runs, and what the curves show.
 
-    That is the accuracy on the global test set; where no run has one (a deployment whose server has none), the accuracy
-    on what clients held out.
+    That is the accuracy on the global test set; if no run has one (in a deployment), on the clients' hold-out sets.
     """
     tables = [(label, [{row["round"]: row for row in rows} for rows in seeds]) for label, seeds in runs]
     every = [row for _, seeds in tables for table in seeds for row in table.values()]
@@ -67,29 +67,27 @@ def accuracy_curves(runs: Sequence[tuple[str, Sequence[Rows]]]) -> tuple[list[Cu
 
 
 def mean_and_std(curve: Curve) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Rounds with at least one value, the mean there, and the sample standard deviation (0 for one value).
+    """Return the rounds with a value, the mean there, and the sample standard deviation (0 for one value).
 
-    Both are over the seeds that have a value in that round. A value that is not finite (a run that diverged)
-    makes them NaN, which is drawn as a gap: without that seed the others would look as if it had not been.
+    Both are over the seeds that have a value in that round. A value that is not finite (a run that diverged) makes
+    them NaN, which is drawn as a gap: skipping that seed would hide it.
     """
     for seed, row in enumerate(curve.values):
         if len(row) != len(curve.rounds):
             raise InputError(
-                f"curve {curve.label!r} has {len(row)} values for its seed number {seed}; "
-                f"allowed: {len(curve.rounds)}, one per round"
+                f"curve {curve.label!r}: seed {seed}: must have {len(curve.rounds)} values (got {len(row)})"
             )
     given = np.array([[value is not None for value in row] for row in curve.values], dtype=bool)
-    rows = [[0.0 if value is None else value for value in row] for row in curve.values]
-    numbers = np.array(rows, dtype=np.float64)
+    numbers = np.array([[value or 0.0 for value in row] for row in curve.values], dtype=np.float64)
     if not has_values(curve):
-        raise InputError(f"curve {curve.label!r} has no values; allowed: at least one")
+        raise InputError(f"curve {curve.label!r}: has no values")
     numbers[~np.isfinite(numbers)] = np.nan
     seeds = given.sum(axis=0)
-    kept = seeds > 0
-    numbers, given, seeds = numbers[:, kept], given[:, kept], seeds[kept]
+    known = seeds > 0
+    numbers, given, seeds = numbers[:, known], given[:, known], seeds[known]
     mean = numbers.sum(axis=0) / seeds
     squares = (np.where(given, numbers - mean, 0.0) ** 2).sum(axis=0)
-    return np.asarray(curve.rounds)[kept], mean, np.sqrt(squares / np.maximum(seeds - 1, 1))
+    return np.asarray(curve.rounds)[known], mean, np.sqrt(squares / np.maximum(seeds - 1, 1))
 
 
 def draw_curves(
@@ -103,44 +101,45 @@ def draw_curves(
 def curves_figure(series: Sequence[Curve], title: str | None = None, ylabel: str = "test accuracy") -> Figure:
     """Return a figure of curves of shares, shown in %; a curve without values is in the legend alone."""
     if not series:
-        raise InputError("there are no curves to draw; allowed: one or more")
+        raise InputError("there are no curves to draw")
     if not any(has_values(curve) for curve in series):
-        raise InputError(f"curve {series[0].label!r} has no values; allowed: at least one")
+        raise InputError(f"curve {series[0].label!r}: has no values")
     below = len(series) > 10 or max(len(curve.label) for curve in series) > 24
     figure = new_figure(7.2, 4.0 + 0.2 * len(series) if below else 4.0)
     axes = figure.add_subplot()
-    lines = [draw_curve(axes, curve, index, len(series)) for index, curve in enumerate(series)]
-    axes.set(xlabel="round", ylabel=ylabel)
-    axes.set_xlim(*_span(series))
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
-    light_grid(axes)
-    labels = [curve.label for curve in series]
-    (legend_below if below else legend_outside)(axes, lines, labels, handlelength=3.2)
-    if title:
-        axes.set_title(title)
+    lines = curve_panel(axes, series, title or "", "round", ylabel, percent=True)
+    rounds = [number for curve in series for number in curve.rounds]
+    room = 0.015 * (max(rounds) - min(rounds)) or 0.5
+    axes.set_xlim(min(rounds) - room, max(rounds) + room)  # also where a diverged curve has nothing to draw
+    (legend_below if below else legend_outside)(axes, lines, [curve.label for curve in series], handlelength=3.2)
     return figure
 
 
-def _span(series: Sequence[Curve]) -> tuple[float, float]:
-    """From the first to the last round of all curves, also where a diverged one has nothing to draw."""
-    rounds = [number for curve in series for number in curve.rounds]
-    first, last = min(rounds), max(rounds)
-    room = 0.015 * (last - first) or 0.5
-    return first - room, last + room
+def curve_panel(
+    axes: Axes, curves: Sequence[Curve], title: str, xlabel: str, ylabel: str, percent: bool = False
+) -> list[Line2D]:
+    """Draw curves with bands; return their lines for a legend."""
+    lines = [draw_curve(axes, curve, index, len(curves)) for index, curve in enumerate(curves)]
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+    if all(isinstance(place, int) for curve in curves for place in curve.rounds):
+        integer_ticks(axes.xaxis)
+    if percent:
+        percent_ticks(axes.yaxis)
+    light_grid(axes)
+    return lines
 
 
 def draw_curve(axes: Axes, curve: Curve, index: int, total: int, **look_changes: Any) -> Line2D:
-    """One curve with its band, nothing without values; `index` of `total` decides its look, but for what is changed."""
+    """Draw a curve with its band and return its line; `index` of `total` decides its look, apart from the changes."""
     look = {**line_look(index), **look_changes}
     if not has_values(curve):
         return axes.plot([], [], **look)[0]
     rounds, mean, std = mean_and_std(curve)
     step = max(len(rounds) // MARKERS_PER_CURVE, 1)
-    # Curves start their markers at different rounds, so that markers of close curves do not hide each other.
+    # Markers start at different rounds, so that those of close curves do not hide each other.
     (line,) = axes.plot(rounds, mean, markevery=(step * index // total, step), zorder=3, **look)
     if len(curve.values) > 1:
-        alpha = min(0.16, 0.5 / total)  # many bands on top of each other would hide the lines
+        alpha = min(0.16, 0.5 / total)  # many overlapping bands would hide the lines
         axes.fill_between(rounds, mean - std, mean + std, color=look["color"], alpha=alpha, linewidth=0, zorder=2)
     return line

@@ -1,4 +1,4 @@
-"""Parts that several figures share: an axes of curves, an axes of grouped bars, a heat map."""
+"""Parts that several figures share: lines over numbers, grouped bars, heat maps, ticks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-from fedsol.plots.curves import Curve, draw_curve
 from fedsol.plots.style import BLUE, INK, LINE_COLORS, light_grid, line_look, text_color_on
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
@@ -27,28 +26,13 @@ def percent_ticks(axis: Axis) -> None:
 
 def integer_ticks(axis: Axis, most: int = 6) -> None:
     """Put ticks at whole numbers only."""
-    axis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def spread(values: Iterable[float | None]) -> tuple[float, float] | None:
     """Return mean and standard deviation of the values there are, for `bar_panel`; None if there are none."""
     found = [value for value in values if value is not None]
     return (fmean(found), stdev(found) if len(found) > 1 else 0.0) if found else None
-
-
-def curve_panel(
-    axes: Axes, curves: Sequence[Curve], title: str, xlabel: str, ylabel: str, percent: bool = False
-) -> list[Line2D]:
-    """Curves with bands; returns their lines for a legend."""
-    lines = [draw_curve(axes, curve, index, len(curves)) for index, curve in enumerate(curves)]
-    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    if all(isinstance(place, int) for curve in curves for place in curve.rounds):
-        integer_ticks(axes.xaxis)
-    if percent:
-        percent_ticks(axes.yaxis)
-    light_grid(axes)
-    return lines
 
 
 Spread = tuple[float, float, float]
@@ -58,9 +42,9 @@ Spread = tuple[float, float, float]
 def number_panel(
     axes: Axes, lines: Mapping[str, Sequence[Spread]], xlabel: str, ylabel: str, names: Sequence[str] | None = None
 ) -> list[Line2D]:
-    """A share in % over a number, a line with a band for each name; a wide range of numbers has a log scale.
+    """Draw shares in % over a number, with a line and a band for each name; a wide range gets a log scale.
 
-    A line's look is that of its place among `names` (default: those of this panel).
+    A line has the look of its position in `names` (default: those of this panel).
     """
     order = list(names or lines)
     drawn = []
@@ -90,7 +74,7 @@ def bar_panel(
     label: str,
     horizontal: bool = False,
 ) -> list[Patch]:
-    """For every group one bar of each label, with (value, deviation); None leaves a gap. Returns legend patches."""
+    """Draw a bar of each name in every group, as (value, deviation) or None for a gap; return patches for a legend."""
     height = 0.8 / max(len(bars), 1)
     patches = []
     for index, (name, values) in enumerate(bars.items()):
@@ -121,10 +105,8 @@ def bar_panel(
     return patches
 
 
-def heat_panel(
-    figure: Figure, axes: Axes, table: Any, label: str, limits: tuple[float, float] | None = None, bar: bool = True
-) -> None:
-    """A table as colours from white to dark blue, readable in grey; gaps (NaN) are hatched."""
+def heat_panel(figure: Figure, axes: Axes, table: Any, label: str, limits: tuple[float, float] | None = None) -> None:
+    """Draw a table as colors from white to dark blue, readable in gray; gaps (NaN) are hatched."""
     values = np.ma.filled(np.ma.masked_invalid(np.ma.asarray(table, dtype=np.float64)), np.nan)
     finite = values[np.isfinite(values)]
     low, high = limits or ((float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0))
@@ -133,24 +115,23 @@ def heat_panel(
         np.ma.masked_invalid(values), aspect="auto", interpolation="nearest", cmap=SEQUENTIAL, vmin=low, vmax=high
     )
     axes.tick_params(length=0)
-    if bar:
-        colours = figure.colorbar(image, ax=axes, pad=0.015, aspect=18)
-        colours.set_label(label)
-        colours.outline.set_linewidth(0.6)
+    bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=18)
+    bar.set_label(label)
+    bar.outline.set_linewidth(0.6)
 
 
-def write_cells(axes: Axes, table: Any, limits: tuple[float, float], form: str = "{:.1f}") -> None:
-    """Writes the numbers into the cells of a heat map."""
+def write_values(axes: Axes, table: Any, limits: tuple[float, float]) -> None:
+    """Write the numbers into a heat map."""
     low, high = limits
     for (row, column), value in np.ndenumerate(np.asarray(table, dtype=np.float64)):
         if np.isfinite(value):
             shade = SEQUENTIAL((value - low) / (high - low) if high > low else 0.5)
             text = text_color_on((shade[0], shade[1], shade[2]))
-            axes.text(column, row, form.format(value), ha="center", va="center", fontsize=8, color=text)
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=8, color=text)
 
 
 def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
-    """A horizontal log axis with plain numbers at these places of every decade."""
+    """Make the horizontal axis logarithmic, with plain numbers at these places of every decade."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=at))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -158,5 +139,5 @@ def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
 
 
 def short_layer(name: str) -> str:
-    """A tensor's name as it fits beside a bar: `body.0.weight` stays, longer ones lose their middle."""
+    """Return a tensor's name that fits beside a bar: `body.0.weight` stays, longer ones lose their middle."""
     return name if len(name) <= 26 else f"{name[:11]}…{name[-14:]}"

@@ -1,4 +1,4 @@
-"""Personal models over clients: how their accuracies are distributed, and how they go with the clients' sizes."""
+"""Figures of personal models: the distribution of their accuracies, and accuracy against the client's samples."""
 
 import math
 import textwrap
@@ -9,21 +9,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from fedsol.errors import InputError
-from fedsol.plots.style import (
-    GREY,
-    INK,
-    LINE_COLORS,
-    fedsol_style,
-    light_grid,
-    new_figure,
-    save_figure,
-)
+from fedsol.plots.panels import integer_ticks, log_axis, percent_ticks
+from fedsol.plots.style import GREY, INK, LINE_COLORS, fedsol_style, light_grid, new_figure, save_figure
 
 PANEL_LETTERS = 31
-"""Letters in a line over a panel."""
+"""In a line of a panel's title."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +28,7 @@ class Accuracies:
 
 
 def draw_distribution(series: Sequence[Accuracies], path: str | Path, title: str | None = None) -> Path:
-    """A box per method (quartiles, whiskers to the outer deciles, the mean as a diamond) over a point per client."""
+    """Draw a box per method (quartiles, whiskers at the outer deciles, the mean as a diamond), a point per client."""
     _check(series)
     with fedsol_style():
         figure = new_figure(7.2, 1.3 + 0.42 * len(series))
@@ -51,7 +43,7 @@ def draw_distribution(series: Sequence[Accuracies], path: str | Path, title: str
             "accuracy on the client's own test set\n"
             "(a point per client; box: quartiles, whiskers: deciles, diamond: mean)"
         )
-        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+        percent_ticks(axes.xaxis)
         light_grid(axes, "x")
         if title:
             axes.set_title(title)
@@ -61,16 +53,11 @@ def draw_distribution(series: Sequence[Accuracies], path: str | Path, title: str
 def _draw_row(axes: Axes, row: int, one: Accuracies) -> None:
     color = LINE_COLORS[row % len(LINE_COLORS)]
     values = np.asarray(one.accuracies, dtype=np.float64)
-    # Points are spread by a fixed pattern, so that equal figures give equal files.
+    # A fixed pattern of offsets, so that equal figures give equal files.
     offsets = 0.24 * (((np.arange(len(values)) * 0.618034) % 1.0) - 0.5) + 0.12
     axes.scatter(values, row + offsets, s=11, color=color, alpha=0.55, linewidth=0, zorder=2)
-    box: Any = {
-        "med": float(np.median(values)),
-        "q1": float(np.quantile(values, 0.25)),
-        "q3": float(np.quantile(values, 0.75)),
-        "whislo": float(np.quantile(values, 0.1)),
-        "whishi": float(np.quantile(values, 0.9)),
-    }
+    low, lower, median, upper, high = np.quantile(values, (0.1, 0.25, 0.5, 0.75, 0.9)).tolist()
+    box: Any = {"whislo": low, "q1": lower, "med": median, "q3": upper, "whishi": high}
     line = {"color": INK, "linewidth": 1.0}
     axes.bxp(
         [box],
@@ -89,7 +76,7 @@ def _draw_row(axes: Axes, row: int, one: Accuracies) -> None:
 
 
 def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None = None) -> Path:
-    """A panel per method: accuracy of each client against its samples, the running median, and faintly the others'."""
+    """Draw a panel per method: each client's accuracy by its samples, the running median, and those of the others."""
     _check(series)
     columns = min(len(series), 2 if len(series) <= 4 else 3)
     rows = -(-len(series) // columns)
@@ -111,41 +98,38 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
         for axes in panels[max(0, len(series) - columns) : len(series)]:
             axes.tick_params(labelbottom=True)
         _scale_sizes(panels[0], [size for one in series for size in one.sizes])
-        panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
-        others = "; grey: those of the other panels" if len(series) > 1 else ""
+        percent_ticks(panels[0].yaxis)
+        others = "; gray: those of the other panels" if len(series) > 1 else ""
         figure.supxlabel(
-            f"samples that the client trains on\n(a point per client; line: running median{others})", fontsize=9.5
+            f"training samples of the client\n(a point per client; line: running median{others})", fontsize=9.5
         )
-        figure.supylabel("accuracy on its own test set", fontsize=9.5)
+        figure.supylabel("accuracy on the client's own test set", fontsize=9.5)
         return save_figure(figure, path)
 
 
 def _wrapped(label: str) -> str:
-    """A label in lines that fit over a panel; the epochs go to the next line first."""
+    """Return a label in lines that fit over a panel; the epochs move to the next line first."""
     head, comma, tail = label.rpartition(", ")
     parts = [label] if len(label) <= PANEL_LETTERS or not comma else [f"{head},", tail]
     return "\n".join(line for part in parts for line in textwrap.wrap(part, PANEL_LETTERS))
 
 
 def _scale_sizes(axes: Axes, sizes: Sequence[int]) -> None:
-    """The axis of sizes that all panels share: logarithmic, unless clients are so alike that it would lack numbers."""
+    """Scale the axis that all panels share: logarithmic, unless the sizes are too alike for it to have ticks."""
     if max(sizes) < 10 * min(sizes):
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        return
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _position: f"{size:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+        integer_ticks(axes.xaxis, 4)
+    else:
+        log_axis(axes, (1.0, 3.0))
 
 
 def _median_by_size(one: Accuracies) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
-    """Sizes in their order, and the running median of the accuracies."""
+    """Return the sizes in order, and the running median of the accuracies."""
     order = np.argsort(one.sizes, kind="stable")
     return np.asarray(one.sizes)[order], _running_median(np.asarray(one.accuracies, dtype=np.float64)[order])
 
 
 def _running_median(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """The median of each value and its neighbours, a fifth of all together."""
+    """Return the median of each value and its neighbors, a fifth of all values together."""
     reach = max(1, len(values) // 10)
     windows = [values[max(0, at - reach) : at + reach + 1] for at in range(len(values))]
     return np.array([np.median(window) for window in windows])
@@ -153,4 +137,4 @@ def _running_median(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
 
 def _check(series: Sequence[Accuracies]) -> None:
     if not series or not all(len(one.accuracies) for one in series):
-        raise InputError("there are no accuracies of clients to draw; allowed: one or more for each method")
+        raise InputError("there are no accuracies of clients to draw")

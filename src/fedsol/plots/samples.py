@@ -1,4 +1,4 @@
-"""Figure: examples of every class of some sets of images."""
+"""Figure: examples of every class of some image datasets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class ImageSet:
 
 
 def draw_samples(sets: Mapping[str, ImageSet], stem: Path, title: str, columns: int = 8) -> list[Path]:
-    """The first images of every class, a row for each; one panel for each set."""
+    """Draw the first images of every class, a row per class and a panel per set."""
     if not sets:
-        raise InputError("there are no images to draw; allowed: one set or more")
+        raise InputError("there are no images to draw")
     with fedsol_style():
         figure = new_figure(5.4 * len(sets), 5.2)
         figure.suptitle(title)
@@ -44,7 +44,7 @@ def draw_samples(sets: Mapping[str, ImageSet], stem: Path, title: str, columns: 
 
 
 def _montage(found: ImageSet, columns: int) -> NDArray[np.uint8]:
-    """One large RGB image; places without an example stay white."""
+    """Return one large RGB image; places without an example stay white."""
     height, width = (side + GAP for side in found.images.shape[2:])
     canvas = np.full((height * len(found.classes) - GAP, width * columns - GAP, 3), 255, dtype=np.uint8)
     for row in range(len(found.classes)):

@@ -1,14 +1,14 @@
-"""Figure of a sweep: lines over one number, a heat map over two, bars for anything else."""
+"""Figures of accuracy by setting: of a sweep (lines, a heat map, points or bars), and by one factor after another."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import PercentFormatter
+from matplotlib.lines import Line2D
 
 from fedsol.errors import InputError
-from fedsol.plots.panels import Spread, bar_panel, heat_panel, log_axis, number_panel, write_cells
+from fedsol.plots.panels import Spread, bar_panel, heat_panel, log_axis, number_panel, percent_ticks, write_values
 from fedsol.plots.style import fedsol_style, legend_outside, light_grid, line_look, new_figure, save_pictures
 
 Row = Mapping[str, Any]
@@ -18,7 +18,7 @@ MOST_LINES = 10
 
 
 def draw_sweep(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
-    """The final accuracy over the grid, with one standard deviation over seeds."""
+    """Draw the final accuracy of every point of a sweep, with one standard deviation over seeds."""
     done = [row for row in rows if row["final_accuracy"] is not None]
     if not done:
         raise InputError("there is nothing to draw: no run of the sweep has a result")
@@ -34,18 +34,38 @@ def draw_sweep(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str)
         return _bars(rows, stem, title)
 
 
+def draw_factors(
+    factors: Mapping[str, Mapping[str, Sequence[Spread]]], stem: Path, title: str, ylabel: str = "test accuracy"
+) -> list[Path]:
+    """Draw a panel for each factor, with a line for each method; skip those without values."""
+    filled = {factor: {name: of for name, of in lines.items() if of} for factor, lines in factors.items()}
+    shown = {factor: lines for factor, lines in filled.items() if lines}
+    if not shown:
+        raise InputError("there is nothing to draw: no method has a value")
+    methods = list(dict.fromkeys(name for lines in shown.values() for name in lines))
+    with fedsol_style():
+        figure = new_figure(max(3.1 * len(shown), 4.6), 3.6, title)
+        panels = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
+        handles: dict[str, Line2D] = {}
+        for axes, (factor, lines) in zip(panels, shown.items(), strict=True):
+            drawn = number_panel(axes, lines, factor, ylabel if axes is panels[0] else "", methods)
+            handles |= dict(zip(lines, drawn, strict=True))
+        lines_of = [handles[name] for name in methods]
+        figure.legend(lines_of, methods, loc="outside lower left", ncols=len(methods), handlelength=3.2)
+        return save_pictures(figure, stem)
+
+
 def _lines(rows: Sequence[Row], key: str, others: Sequence[str], stem: Path, title: str) -> list[Path]:
     found: dict[str, list[Spread]] = {}
     for row in rows:
         result = row["final_accuracy"]
         found.setdefault(_name(row, others), []).append((row["settings"][key], result["mean"], result["std"]))
-    names = list(found)
-    figure = new_figure(7.4 if names != [""] else 6.4, 4.0)
+    figure = new_figure(7.4 if others else 6.4, 4.0)
     axes = figure.add_subplot()
     lines = number_panel(axes, found, key, "final test accuracy")
     axes.set_title(title)
-    if names != [""]:
-        legend_outside(axes, lines, names, handlelength=3.2)
+    if others:
+        legend_outside(axes, lines, list(found), handlelength=3.2)
     return save_pictures(figure, stem)
 
 
@@ -59,7 +79,7 @@ def _heat_map(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) 
     axes = figure.add_subplot()
     limits = float(np.nanmin(table)), float(np.nanmax(table))
     heat_panel(figure, axes, table, "final test accuracy, %", limits)
-    write_cells(axes, table, limits)
+    write_values(axes, table, limits)
     axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
     axes.set_yticks(range(len(down)), [f"{value:g}" for value in down])
     axes.set(xlabel=keys[1], ylabel=keys[0], title=title)
@@ -67,7 +87,7 @@ def _heat_map(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) 
 
 
 def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
-    """What a search has tried: the accuracy over each key."""
+    """Draw what a search has tried: the accuracy by each key."""
     figure = new_figure(max(3.4 * len(keys), 5.0), 3.8, title)
     panels = figure.subplots(1, len(keys), sharey=True, squeeze=False).ravel()
     mean = [row["final_accuracy"]["mean"] for row in rows]
@@ -81,7 +101,7 @@ def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -
         axes.set_xlabel(key)
         light_grid(axes)
     panels[0].set_ylabel("final test accuracy")
-    panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    percent_ticks(panels[0].yaxis)
     return save_pictures(figure, stem)
 
 
@@ -90,7 +110,7 @@ def _bars(rows: Sequence[Row], stem: Path, title: str) -> list[Path]:
     axes = figure.add_subplot()
     spreads = [row["final_accuracy"] and (row["final_accuracy"]["mean"], row["final_accuracy"]["std"]) for row in rows]
     bar_panel(axes, [row["label"] for row in rows], {"": spreads}, title, "final test accuracy", horizontal=True)
-    axes.xaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    percent_ticks(axes.xaxis)
     return save_pictures(figure, stem)
 
 
@@ -103,7 +123,7 @@ def _is_numeric(rows: Sequence[Row], key: str) -> bool:
 
 
 def _is_grid(rows: Sequence[Row], keys: Sequence[str]) -> bool:
-    """Whether every combination of the keys' values is there (as in a grid, and hardly ever in a search)."""
+    """Return whether the rows are all combinations of the keys' values, as in a grid and hardly ever in a search."""
     sizes = [len(_values(rows, key)) for key in keys]
     return len(rows) == int(np.prod(sizes))
 
