@@ -14,7 +14,7 @@ from fedsol.report.collect import analyses_of, clients_of, partition_of, short_n
 from fedsol.report.columns import number, to_columns
 from fedsol.report.page import embedded_json, render, report_data, write_report
 from fedsol.runs.find import find_runs
-from fedsol.runs.groups import differences, group_runs, label_groups
+from fedsol.runs.groups import differences, group_runs
 from fedsol.runs.run import Run
 from tests.support.made_runs import add_personal, make_run
 
@@ -124,8 +124,8 @@ def test_runs_that_differ_by_the_seed_alone_are_one_method(tmp_path):
     groups = group_runs(find_runs([tmp_path]))
     assert [group.runs for group in groups] == [[0, 1], [2], [3], [4], [5]]
     labels = ["fedavg", "fedsol rho=1.0", "fedsol rho=0.5", "fedavg client.clip_norm=3.0", "fedavg (2)"]
-    assert label_groups(groups) == labels
-    different = differences(groups)
+    assert [group.label for group in groups] == labels
+    different = differences([group.configuration for group in groups])
     assert different["client.clip_norm"] == [None, None, None, 3.0, None]
     assert "seed" not in different
     assert "engine.kind" not in different

@@ -18,7 +18,7 @@ from fedsol.errors import InputError
 from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
 from fedsol.report.columns import to_columns
 from fedsol.runs.find import find_runs
-from fedsol.runs.groups import as_text, differences, group_runs, label_groups
+from fedsol.runs.groups import as_text, differences, group_runs
 from fedsol.runs.run import Run
 
 SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "clients.js", "main.js")
@@ -36,17 +36,16 @@ def write_report(places: Sequence[Path], out: Path) -> list[Run]:
 def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> dict[str, Any]:
     """Return all that the page shows, as plain values; a `live` page asks for updates until the run is `done`."""
     groups = group_runs(runs)
-    labels = label_groups(groups)
     found = [partition_of(run) for run in runs]
     partitions = {one["sha256"]: one for one in found if one}
     numbers = {sha256: number for number, sha256 in enumerate(partitions)}
     return {
         "live": live,
         "done": done,
-        "groups": [{"label": label, "runs": group.runs} for label, group in zip(labels, groups, strict=True)],
+        "groups": [{"label": group.label, "runs": group.runs} for group in groups],
         "differences": {
             key: [None if value is None else as_text(value) for value in column]
-            for key, column in differences(groups).items()
+            for key, column in differences([group.configuration for group in groups]).items()
         },
         "partitions": list(partitions.values()),
         "runs": [

@@ -1,8 +1,9 @@
 """Group runs that differ by their seed alone, and label the groups by what differs."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fedsol.config.overrides import KEYS_WITHOUT_EFFECT
@@ -13,8 +14,10 @@ from fedsol.runs.run import Run
 class Group:
     """Runs of one configuration, one per seed."""
 
+    label: str
+    """The algorithm, and the settings in which it differs from other groups."""
     configuration: dict[str, Any]
-    runs: list[int] = field(default_factory=list)
+    runs: list[int]
     """Their positions in the list of all runs."""
 
 
@@ -27,39 +30,22 @@ def configuration(run: Run) -> dict[str, Any]:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Group runs in the order of their first ones. A repeated seed starts another group: it is no new evidence."""
-    groups: dict[tuple[str, int], Group] = {}
-    seen: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], list[int]] = {}
+    repetitions: Counter[tuple[str, int]] = Counter()
     for number, run in enumerate(runs):
-        settings = configuration(run)
-        key = json.dumps(settings, sort_keys=True, default=str)
-        times = seen[(key, run.seed)] = seen.get((key, run.seed), -1) + 1
-        groups.setdefault((key, times), Group(settings)).runs.append(number)
-    return list(groups.values())
+        key = json.dumps(configuration(run), sort_keys=True, default=str)
+        found.setdefault((key, repetitions[key, run.seed]), []).append(number)
+        repetitions[key, run.seed] += 1
+    configurations = [configuration(runs[numbers[0]]) for numbers in found.values()]
+    labels = _labels(configurations)
+    return [Group(*parts) for parts in zip(labels, configurations, found.values(), strict=True)]
 
 
-def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Return the keys in which groups differ, with the value of each group (None if it has none)."""
-    keys = sorted({key for group in groups for key in group.configuration})
-    values = {key: [group.configuration.get(key) for group in groups] for key in keys}
+def differences(configurations: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the keys in which configurations differ, with the value of each (None if it has none)."""
+    keys = sorted({key for one in configurations for key in one})
+    values = {key: [one.get(key) for one in configurations] for key in keys}
     return {key: column for key, column in values.items() if any(value != column[0] for value in column)}
-
-
-def label_groups(groups: Sequence[Group]) -> list[str]:
-    """Label groups by algorithm and differing settings; those of the algorithm only where it occurs twice."""
-    different = differences(groups)
-    algorithms = [str(group.configuration.get("algorithm.name", "?")) for group in groups]
-    labels = []
-    for number, algorithm in enumerate(algorithms):
-        alike = [other for other, name in enumerate(algorithms) if name == algorithm]
-        parts = []
-        for key, column in different.items():
-            own = key.startswith("algorithm.")
-            compared = alike if own else range(len(groups))
-            differs = key != "algorithm.name" and any(column[other] != column[number] for other in compared)
-            if differs and column[number] is not None:
-                parts.append(f"{key.removeprefix('algorithm.')}={as_text(column[number])}")
-        labels.append(f"{algorithm} {', '.join(parts)}".strip())
-    return [_numbered(labels, number) for number in range(len(labels))]
 
 
 def as_text(value: Any) -> str:
@@ -67,6 +53,22 @@ def as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _numbered(labels: Sequence[str], number: int) -> str:
-    before = labels[:number].count(labels[number])
-    return f"{labels[number]} ({before + 1})" if before else labels[number]
+def _labels(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return `fedsol rho=1, client.lr=0.1`; the algorithm's own settings only where it occurs twice."""
+    different = differences(configurations)
+    algorithms = [str(one.get("algorithm.name", "?")) for one in configurations]
+    labels: list[str] = []
+    for number, algorithm in enumerate(algorithms):
+        parts = []
+        for key, column in different.items():
+            own = key.startswith("algorithm.")
+            rivals = {
+                str(value) for name, value in zip(algorithms, column, strict=True) if not own or name == algorithm
+            }
+            if key != "algorithm.name" and len(rivals) > 1 and column[number] is not None:
+                parts.append(f"{key.removeprefix('algorithm.')}={as_text(column[number])}")
+        labels.append(f"{algorithm} {', '.join(parts)}".strip())
+    return [
+        f"{label} ({before + 1})" if (before := labels[:number].count(label)) else label
+        for number, label in enumerate(labels)
+    ]
