@@ -114,7 +114,7 @@ function describeInWords(spec) {
     const last = series.y.findLast(known);
     return `${series.label}: ${spec.y.format(last)}`;
   });
-  return `Line chart of ${spec.y.label} by ${spec.x.label}. At the end: ${ends.join("; ") || "nothing is shown"}`;
+  return `Line chart of ${spec.y.label} by ${spec.x.label}. At the end: ${ends.join("; ") || "nothing to show"}`;
 }
 
 function layOut(spec, width, height) {
@@ -162,7 +162,7 @@ function drawAxes(root, frame, spec) {
   );
   if (!spec.series.length) {
     const middle = { x: (frame.left + frame.right) / 2, y: (frame.top + frame.bottom) / 2, "text-anchor": "middle" };
-    root.append(draw("text", middle, spec.empty ?? "nothing is shown"));
+    root.append(draw("text", middle, spec.empty ?? "nothing to show"));
   }
 }
 
@@ -186,7 +186,7 @@ function drawSeries(root, frame, series) {
   }
 }
 
-function kept(length) {
+function thinned(length) {
   const step = Math.max(1, Math.ceil(length / MOST_POINTS));
   const numbers = [];
   for (let number = 0; number < length; number += step) numbers.push(number);
@@ -196,14 +196,14 @@ function kept(length) {
 
 // Rounds that were not evaluated are bridged: only evaluated ones are measurements.
 function linePath(frame, x, y) {
-  const points = kept(x.length).filter((number) => known(y[number]) && known(x[number]));
+  const points = thinned(x.length).filter((number) => known(y[number]) && known(x[number]));
   return points
     .map((number, at) => `${at ? "L" : "M"}${frame.toX(x[number]).toFixed(1)} ${frame.toY(y[number]).toFixed(1)}`)
     .join("");
 }
 
 function bandPath(frame, { x, low, high }) {
-  const points = kept(x.length).filter((number) => known(low[number]) && known(high[number]));
+  const points = thinned(x.length).filter((number) => known(low[number]) && known(high[number]));
   const at = (values) => (number) => `${frame.toX(x[number]).toFixed(1)} ${frame.toY(values[number]).toFixed(1)}`;
   if (points.length < 2) return "";
   return `M${points.map(at(high)).join("L")}L${points.reverse().map(at(low)).join("L")}Z`;

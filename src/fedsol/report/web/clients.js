@@ -35,7 +35,7 @@ function clientsSection() {
       label: "accuracy of a client's model", share: true, format: (value) => percent(value),
       tick: (value) => `${Number((100 * value).toPrecision(6))} %`,
     },
-    empty: "nothing is shown: choose another kind of models above, or methods below",
+    empty: "nothing to show: choose other models above, or methods below",
   }));
   const number = (text) => ({ text, number: true });
   const table = sortableTable("Accuracies over clients", [
@@ -53,8 +53,8 @@ function clientsSection() {
   };
   const options = ways.map((way) => [way, way]);
   const controls = make("div", { class: "controls" }, choice("models", options, view.way, pick, true));
-  const note = "Every client has one model and one test; seeds are put together. A tenth is the mean of the tenth of the "
-    + "clients that do worst or best (at least one).";
+  const note = "Every client has one model and one test; the seeds are pooled. The worst and best tenth are means over a tenth of "
+    + "the clients (at least one).";
   const node = [controls, chart.node, legend(), table.node, make("p", { class: "note" }, note)];
   return { id: "clients", title: "Client accuracies", node, update };
 }

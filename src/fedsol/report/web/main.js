@@ -1,4 +1,4 @@
-// Partition, settings, environment and commands; then the page is put together and, in a live view, kept up to date.
+// Partition, settings, environment and commands; then the page itself, updated in a live view.
 
 function partitionSection() {
   const { partitions, runs } = app.data;
@@ -29,7 +29,7 @@ function partitionSection() {
     controls.append(choice("partition", options, String(view.partition), pick, true));
   }
   const hasCounts = partitions.some((partition) => partition.counts);
-  const missing = "The runs do not say which classes the clients hold: their partition.json is of an older version.";
+  const missing = "The classes of each client are unknown: partition.json was written by an older version.";
   const below = hasCounts ? [scaleBar("few samples", "many")] : [make("p", { class: "note" }, missing)];
   return { id: "partition", title: "Partition", node: [controls, words, map.node, ...below], update };
 }
@@ -56,7 +56,7 @@ function differencesSection() {
   const keys = Object.keys(app.data.differences).sort((one, other) => (other === "algorithm.name") - (one === "algorithm.name"));
   if (app.data.runs.length < 2) return null;
   if (!keys.length) {
-    const text = app.data.groups.length > 1 ? "All runs have the same settings." : "All runs have the same settings but the seed.";
+    const text = app.data.groups.length > 1 ? "All runs have the same settings." : "The runs differ only in their seed.";
     return { id: "settings", title: "Settings that differ", node: [make("p", {}, text)], update: () => {} };
   }
   const table = sortableTable("Settings that differ", [{ text: "method" }, ...keys.map((key) => ({ text: short(key) }))]);
@@ -97,13 +97,13 @@ function environmentSection() {
 function reproduceSection() {
   const { runs } = app.data;
   if (!runs.length) return null;
-  const text = "A run's experiment.toml is complete: this makes the run again, bit for bit on the same machine and versions.";
+  const text = "A run's experiment.toml is complete: this command reproduces the run, bit for bit on the same machine with the same versions.";
   const commands = make("pre", { tabindex: 0 }, runs.map((run) => run.command).join("\n"));
   const files = runs.map((run) =>
     make("details", {}, make("summary", {}, `${run.name}: experiment.toml`), make("pre", { tabindex: 0 }, run.toml)),
   );
   const listed = files.length > 3 ? [make("details", {}, make("summary", {}, "The experiment files"), files)] : files;
-  return { id: "reproduce", title: "Make it again", node: [make("p", {}, text), commands, ...listed], update: () => {} };
+  return { id: "reproduce", title: "Reproduce", node: [make("p", {}, text), commands, ...listed], update: () => {} };
 }
 
 const BUILDERS = [
@@ -126,7 +126,7 @@ function showData(data) {
   const names = [...new Set(runs.map((run) => run.dataset))].sort();
   document.getElementById("about").textContent = runs.length
     ? `${plural(runs.length, "run")}, ${plural(data.groups.length, "method")}, ${names.join(", ")}`
-    : "The run begins: this page fills itself when its first round is finished.";
+    : "The run has started: this page updates itself after the first round.";
   if (structure(data) !== built) {
     built = structure(data);
     app.listeners.clear();

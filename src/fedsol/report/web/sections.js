@@ -71,8 +71,8 @@ function summarySection() {
 
   field.value = view.target ?? "";
   const label = make("label", { for: "target" }, "target accuracy in %");
-  const note = "Mean ± sample standard deviation over seeds, of runs that differ in nothing else. Traffic is what the server "
-    + "and its clients send each other; time is that of all rounds. A heading sorts.";
+  const note = "Mean ± sample standard deviation over runs that differ only in their seed. Traffic is what the server "
+    + "and its clients send to each other; time is the sum over all rounds. Click a heading to sort.";
   return {
     id: "summary",
     title: "Summary",
@@ -152,7 +152,7 @@ function chartOf(source, withAxes) {
         label: readable(key) + (key === "seconds" ? " per round" : ""), share, format: (value) => shown(key, value),
         tick: (value) => (share ? `${Number((100 * value).toPrecision(6))} %` : plain(value)),
       },
-      empty: app.data.runs.length ? "nothing is shown: choose methods below" : "no round is finished yet",
+      empty: app.data.runs.length ? "nothing to show: choose methods below" : "no finished round yet",
     };
   });
   const set = (name) => (value) => {
@@ -201,7 +201,7 @@ function analysesSection() {
   const names = [...new Set(app.data.runs.flatMap((run) => Object.keys(run.analyses)))].sort();
   const found = names.map((name) => ({ name, parts: chartOf(name, false) })).filter(({ parts }) => parts);
   if (!found.length) return null;
-  const note = "Where a round has several values (by client, say), the line is their mean and the band reaches from the "
+  const note = "Where a round has several values (for example by client), the line is their mean and the band reaches from the "
     + "lowest to the highest; otherwise the band is one standard deviation over seeds.";
   const nodes = found.flatMap(({ name, parts: { controls, chart } }) => [
     make("h3", {}, readable(name)), controls, chart.node,
@@ -234,7 +234,7 @@ function classesSection() {
     const others = [["-1", "nothing"], ...options];
     controls.append(choice("below it", others, String(view.run[1]), set(1), true));
   }
-  const note = "Test accuracy of each class by round: a stripe that goes dark is a class being forgotten.";
+  const note = "Test accuracy of each class by round: a stripe that turns dark is a class that is being forgotten.";
   const scale = scaleBar("0 %", "100 %");
   const node = [controls, maps[0].node, maps[1].node, scale, make("p", { class: "note" }, note)];
   return { id: "classes", title: "Accuracy by class", node, update };
