@@ -68,7 +68,7 @@ def test_every_section_is_there(page, mixed):
     titles = page.run("[...document.querySelectorAll('main h2')].map(h => h.innerText)")
     assert titles == [
         "Summary", "Learning curves", "Accuracy by class", "Client accuracies", "Analyses", "Partition",
-        "Settings that differ", "Environment", "Make it again",
+        "Settings that differ", "Environment", "Reproduce",
     ]  # fmt: skip
     assert page.run(f"{CURVES}.length") == 4
     assert page.run("document.querySelectorAll('#analyses .chart path[data-method]').length") == 6
