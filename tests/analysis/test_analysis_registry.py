@@ -38,7 +38,7 @@ class StepsAnalysis(RoundAnalysis[list, Steps]):
 
     def draw(self, found, subject):
         from fedsol.plots.curves import curve_by_round
-        from fedsol.plots.panels import curve_panel
+        from fedsol.plots.curves import curve_panel
         from fedsol.plots.style import new_figure
 
         figure = new_figure(5, 4, subject)

@@ -21,11 +21,10 @@ from fedsol.analysis.strength import LayerStrength, LayerStrengths, StrengthAnal
 from fedsol.analysis.toy import ToyAnalysis, ToySettings, toy
 from fedsol.errors import InputError
 from fedsol.plots import samples as samples_figure
-from fedsol.plots.factor import draw_factors
 from fedsol.plots.panels import number_panel, short_layer
 from fedsol.plots.samples import ImageSet, draw_samples
 from fedsol.plots.style import line_look, new_figure
-from fedsol.plots.sweep import draw_sweep
+from fedsol.plots.sweep import draw_factors, draw_sweep
 
 
 def orthogonality(label):

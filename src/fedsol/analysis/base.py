@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from fedsol.analysis.replay import Replay
 from fedsol.core.files import write_output
 from fedsol.core.randomness import one_torch_thread
-from fedsol.runs.groups import group_runs, label_groups
+from fedsol.runs.groups import group_runs
 
 if TYPE_CHECKING:
     from fedsol.config.experiment import Experiment
@@ -49,10 +49,7 @@ class Runs:
     def series(self) -> list[Series[Replay]]:
         """By label; several seeds of one experiment together."""
         groups = group_runs([replay.run for replay in self.replays])
-        return [
-            Series(label, tuple(self.replays[number] for number in group.runs))
-            for label, group in zip(label_groups(groups), groups, strict=True)
-        ]
+        return [Series(group.label, tuple(self.replays[number] for number in group.runs)) for group in groups]
 
     @property
     def subject(self) -> str:

@@ -95,8 +95,8 @@ class DivergenceAnalysis(RoundAnalysis[Found, Divergence]):
         return self.over_rounds(runs)
 
     def draw(self, found: Found, subject: str) -> Figure:
-        from fedsol.plots.curves import curve_by_round
-        from fedsol.plots.panels import bar_panel, curve_panel, short_layer, spread
+        from fedsol.plots.curves import curve_by_round, curve_panel
+        from fedsol.plots.panels import bar_panel, short_layer, spread
         from fedsol.plots.style import new_figure
 
         layers = list(found[0].runs[0][-1].layers_to_global)

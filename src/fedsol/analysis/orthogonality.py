@@ -286,7 +286,7 @@ def _two_panels(
     curves: tuple[list[Curve], list[Curve]], subject: str, titles: tuple[str, str], labels: tuple[str, str]
 ) -> Figure:
     """Draw cosines beside losses; `labels` are those of the horizontal axes and of the losses."""
-    from fedsol.plots.panels import curve_panel
+    from fedsol.plots.curves import curve_panel
     from fedsol.plots.style import INK, new_figure
 
     figure = new_figure(9.2, 3.9, f"local learning, {subject}")

@@ -121,8 +121,8 @@ class ForgettingAnalysis(Analysis[list[Series[Forgetting]]]):
         return found if any(_evaluated(found)) else None
 
     def draw(self, found: list[Series[Forgetting]], subject: str) -> Figure:
-        from fedsol.plots.curves import curve_by_round
-        from fedsol.plots.panels import curve_panel, heat_panel, integer_ticks
+        from fedsol.plots.curves import curve_by_round, curve_panel
+        from fedsol.plots.panels import heat_panel, integer_ticks
         from fedsol.plots.style import new_figure
 
         shown = _evaluated(found)

@@ -141,7 +141,7 @@ class ToyAnalysis(Analysis[Toy]):
 
     def draw(self, found: Toy, subject: str) -> Figure:
         from fedsol.plots.panels import SEQUENTIAL
-        from fedsol.plots.style import GREY, INK, legend_outside, line_look, new_figure
+        from fedsol.plots.style import GRAY, INK, legend_outside, line_look, new_figure
 
         settings = found.settings
         places = np.array([place for path in found.paths for place in path.places] + [(0.0, 0.0), settings.minimum])
@@ -162,7 +162,7 @@ class ToyAnalysis(Analysis[Toy]):
         start = "local minimum and start" if settings.start == settings.minimum else "local minimum"
         axes.plot([0], [0], marker="s", color=INK, linestyle="", label="anchor (global weights)")
         axes.plot([ul], [vl], marker="*", color=INK, markersize=11, linestyle="", label=start)
-        axes.plot([0, ul], [0, vl], color=GREY, linestyle=":", linewidth=1.0, label="direction of the minimum")
+        axes.plot([0, ul], [0, vl], color=GRAY, linestyle=":", linewidth=1.0, label="direction of the minimum")
         axes.set(xlabel="u", ylabel="v", xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
         axes.set_title(
             f"toy example: delta {settings.delta:g}, mu {settings.mu:g}, rho {settings.rho:g}, {settings.steps:,} steps"

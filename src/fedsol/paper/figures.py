@@ -75,7 +75,7 @@ def draw_factor_panels(name: str, title: str) -> Draw:
     """Return what draws a panel for each factor, with a line for each method; FedAvg is a level line by rho."""
 
     def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-        from fedsol.plots.factor import draw_factors
+        from fedsol.plots.sweep import draw_factors
 
         panels: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
         for cell in cells:

@@ -17,7 +17,7 @@ from fedsol.errors import InputError
 from fedsol.plots.panels import SEQUENTIAL
 from fedsol.plots.style import (
     BLUE,
-    GREY,
+    GRAY,
     class_color,
     fedsol_style,
     legend_outside,
@@ -113,7 +113,7 @@ def _bar_panel(axes: Axes, counts: Indices, widest: int, letters: float = 1.0) -
             axes.text(*place, str(label), ha="center", va="center_baseline", fontsize=7, color=text_color_on(color))
     for client, size in enumerate(counts.sum(axis=1)):
         beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center_baseline"}
-        axes.annotate(f"{size:,}", (size, client), fontsize=7.5, color=GREY, **beside)
+        axes.annotate(f"{size:,}", (size, client), fontsize=7.5, color=GRAY, **beside)
     axes.set(xlim=(0, widest * (1 + 0.09 * letters)), ylim=(clients - 0.4, -0.6), xlabel="samples", ylabel="client")
     axes.set_yticks(np.arange(clients))
     axes.xaxis.set_major_formatter(_thousands())

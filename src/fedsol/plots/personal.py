@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from fedsol.errors import InputError
 from fedsol.plots.panels import integer_ticks, log_axis, percent_ticks
-from fedsol.plots.style import GREY, INK, LINE_COLORS, fedsol_style, light_grid, new_figure, save_figure
+from fedsol.plots.style import GRAY, INK, LINE_COLORS, fedsol_style, light_grid, new_figure, save_figure
 
 PANEL_LETTERS = 31
 """In a line of a panel's title."""
@@ -88,7 +88,7 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
         for index, (axes, one) in enumerate(zip(panels, series, strict=False)):
             color = LINE_COLORS[index % len(LINE_COLORS)]
             for other in medians[:index] + medians[index + 1 :]:
-                axes.plot(*other, color=GREY, alpha=0.4, linewidth=0.9, zorder=1)
+                axes.plot(*other, color=GRAY, alpha=0.4, linewidth=0.9, zorder=1)
             axes.scatter(one.sizes, one.accuracies, s=13, color=color, alpha=0.6, linewidth=0, zorder=3)
             axes.plot(*medians[index], color=color, zorder=4)
             axes.set_title(_wrapped(one.label), fontsize=8.5, fontweight="normal", pad=4)

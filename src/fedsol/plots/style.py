@@ -25,13 +25,13 @@ DPI = 150
 STYLE = Path(__file__).with_name("fedsol.mplstyle")
 
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
-SKY, PURPLE, GREY, YELLOW = "#56B4E9", "#CC79A7", "#7F7F7F", "#F0E442"
-PALETTE = (BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, GREY, YELLOW)
+SKY, PURPLE, GRAY, YELLOW = "#56B4E9", "#CC79A7", "#7F7F7F", "#F0E442"
+PALETTE = (BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, GRAY, YELLOW)
 """Okabe and Ito's colors, strongest on white first; gray replaces their black, which is for text."""
 
 INK = "#222222"
 
-LINE_COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, INK, "#882255", GREY, "#A89500")
+LINE_COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, INK, "#882255", GRAY, "#A89500")
 """The palette for lines: without yellow, which is too faint on white, and with wine and olive."""
 
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
