@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsol.config.tables import DataSettings
 from fedsol.data.own import channel_statistics, load_own
-from fedsol.data.readers import stratified_test_indices
+from fedsol.data.readers import stratified_test_mask
 from fedsol.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -93,11 +93,11 @@ def test_a_test_set_is_held_out_stratified_and_always_the_same(npz) -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.data())
-def test_stratified_indices(labels, data) -> None:
+def test_a_stratified_test_set(labels, data) -> None:
     count = data.draw(st.integers(0, len(labels)))
     labels = np.array(labels)
-    chosen = stratified_test_indices(labels, count)
-    assert len(set(chosen.tolist())) == count
+    chosen = stratified_test_mask(labels, count)
+    assert chosen.sum() == count
     for label in set(labels.tolist()):
         share = (labels == label).sum() * count / len(labels)
         assert abs((labels[chosen] == label).sum() - share) <= 1

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsol.config.tables import DataSettings
 from fedsol.core.imports import import_object
 from fedsol.data.folders import CACHE_FOLDER, ImageFile, decode, list_images
-from fedsol.data.readers import make_split, read_npz, stratified_test_indices
+from fedsol.data.readers import make_split, read_npz, stratified_test_mask
 from fedsol.data.types import Array, Augmentation, Dataset, DatasetSpec, ImageOptions, Split
 from fedsol.errors import InputError
 
@@ -222,9 +222,7 @@ def _test_mask(labels: Array, test_fraction: float, source: str) -> NDArray[np.b
             f"data.test_fraction: must leave samples for both training and test, but {source} has only {len(labels)} "
             f"(got {test_fraction})"
         )
-    mask = np.zeros(len(labels), dtype=bool)
-    mask[stratified_test_indices(labels, count)] = True
-    return mask
+    return stratified_test_mask(labels, count)
 
 
 def _build(name: str, samples: tuple[Samples, Samples], source: str) -> Dataset:

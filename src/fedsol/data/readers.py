@@ -30,14 +30,15 @@ def make_split(images: NDArray[np.uint8], labels: Array, classes: int, source: P
     return Split(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(numbers))
 
 
-def stratified_test_indices(labels: Array, count: int) -> NDArray[np.int64]:
-    """Return the indices, in order, of `count` samples with every class in proportion (within one sample).
+def stratified_test_mask(labels: Array, count: int) -> NDArray[np.bool_]:
+    """Return which `count` samples are the test set, with every class in proportion (within one sample).
 
     They are evenly spaced among the samples sorted by label, so nothing is random.
     """
-    by_label = np.argsort(labels, kind="stable")
     picks = ((np.arange(count) + 0.5) * len(labels) / max(count, 1)).astype(np.int64)
-    return np.sort(by_label[picks]).astype(np.int64)
+    mask = np.zeros(len(labels), dtype=bool)
+    mask[np.argsort(labels, kind="stable")[picks]] = True
+    return mask
 
 
 def read_digits(_folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
@@ -46,8 +47,7 @@ def read_digits(_folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Seq
 
     values, labels = load_digits(return_X_y=True)
     images = (values * 15).astype(np.uint8).reshape(-1, 1, 8, 8)
-    in_test = np.zeros(len(labels), dtype=bool)
-    in_test[stratified_test_indices(labels, DIGITS_TEST_SIZE)] = True
+    in_test = stratified_test_mask(labels, DIGITS_TEST_SIZE)
     return [make_split(images[part], labels[part], spec.classes, "digits") for part in (~in_test, in_test)]
 
 

@@ -3,7 +3,7 @@
 from fedsol.data.types import Member, RemoteFile
 
 
-def _mnist_files(base: str, md5s: tuple[str, str, str, str]) -> tuple[RemoteFile, ...]:
+def _mnist_files(base: str, *md5s: str) -> tuple[RemoteFile, ...]:
     names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     return tuple(RemoteFile(name, (f"{base}/{name}",), f"md5:{md5}") for name, md5 in zip(names, md5s, strict=True))
 
@@ -53,21 +53,17 @@ CINIC10 = (
 )
 MNIST = _mnist_files(
     "https://ossci-datasets.s3.amazonaws.com/mnist",
-    (
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "9fb629c4189551a2d022fa330f9573f3",
-        "ec29112dd5afa0611ce80d1b7f02629c",
-    ),
+    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "d53e105ee54ea40749a09fcbcd1e9432",
+    "9fb629c4189551a2d022fa330f9573f3",
+    "ec29112dd5afa0611ce80d1b7f02629c",
 )
 FASHION_MNIST = _mnist_files(
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-    (
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "bef4ecab320f06d8554ea6380940ec79",
-        "bb300cfdad3c16e7a12a480ee83cd310",
-    ),
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "25c81989df183df01b3e8a0aad5dffbe",
+    "bef4ecab320f06d8554ea6380940ec79",
+    "bb300cfdad3c16e7a12a480ee83cd310",
 )
 SVHN = tuple(
     RemoteFile(name, (f"http://ufldl.stanford.edu/housenumbers/{name}",), f"md5:{md5}")
