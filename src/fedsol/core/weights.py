@@ -1,4 +1,4 @@
-"""Arithmetic on weights: named tensors as one vector. Every function returns new tensors."""
+"""Arithmetic on weights: named tensors as one vector. No function changes its arguments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
