@@ -291,7 +291,7 @@ def test_one_run_without_class_counts_or_rounds_is_shown_as_far_as_it_goes(page,
     write_report([run], tmp_path / "report.html")
     page.open((tmp_path / "report.html").as_uri())
     assert page.run("document.querySelector('#settings')") is None
-    assert "which classes the clients hold" in page.run("document.querySelector('#partition').innerText")
+    assert "The classes of each client are unknown" in page.run("document.querySelector('#partition').innerText")
     choices = page.run("[...document.querySelector('#curves select').options].map(option => option.value)")
     assert choices[:3] == ["test_accuracy", "test_loss", "train_loss"]
     assert "rejected" not in choices  # always zero
