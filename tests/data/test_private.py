@@ -154,5 +154,5 @@ def test_a_node_of_another_experiment_or_number_is_refused(tmp_path):
 
 
 def test_private_data_is_for_deployments_only():
-    with pytest.raises(InputError, match="is not allowed here: only nodes"):
+    with pytest.raises(InputError, match="is allowed only in a deployment"):
         fedsol.train(settings())
