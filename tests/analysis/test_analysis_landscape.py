@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedsol.analysis.hessian import Problem, top_eigenpairs
-from fedsol.analysis.landscape import LandscapeAnalysis, problem_for
+from fedsol.analysis.landscape import LandscapeAnalysis, Problem, problem_for, top_eigenpairs
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
 from tests.support.toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, split

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -271,10 +271,8 @@ class CostAnalysis(Analysis[Costs]):
             patches = bar_panel(axes, names, spread, heading, "× FedAvg", horizontal=True)
             if len(bars) > 1:
                 figure.legend(patches, list(bars), loc="outside lower left", ncols=2)
-            for shift, values in zip((-0.2, 0.2) if len(bars) > 1 else (0.0,), bars.values(), strict=True):
-                for place, value in enumerate(values):
-                    look: dict[str, Any] = {"va": "center", "fontsize": 7 if len(bars) > 1 else 7.5}
-                    axes.annotate(f"{value:.2f}", (value, place + shift), (3, 0), textcoords="offset points", **look)
+            for container in axes.containers:
+                axes.bar_label(container, fmt="%.2f", padding=3, fontsize=7 if len(bars) > 1 else 7.5)
             axes.axvline(1.0, color=INK, linewidth=0.7)
             axes.margins(x=0.15)
         return figure
