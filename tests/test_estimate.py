@@ -11,6 +11,7 @@ import fedsol
 from fedsol import Experiment, InputError
 from fedsol.algorithms import make_algorithm
 from fedsol.cli.app import app
+from fedsol.cli.console import console
 from fedsol.cli.estimate import _BANDWIDTHS, _SECONDS, parse_quantity
 from fedsol.federation.federation import build_federation
 from fedsol.runs.client_states import MEMORY_BUDGET
@@ -273,7 +274,7 @@ def run_cli(*arguments):
 
 
 def test_the_command_shows_a_row_for_each_method_and_its_assumptions(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(console, "_width", 120)
     done = run_cli("-a", "fedavg,scaffold:steps=plain", "--up", "10Mbit", "--rounds", "7")
     assert done.exit_code == 0, done.output
     assert done.output.count("│ fedavg ") == 4

@@ -41,7 +41,7 @@ def sweep(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Runs at a time (default: one per core).")] = None,
     trials: Annotated[
         int | None,
-        typer.Option("--search", min=1, metavar="N", help="Let Optuna choose N settings (needs fedsol[search])."),
+        typer.Option("--search", min=1, metavar="N", help="Let Optuna choose N settings."),
     ] = None,
 ) -> None:
     """Run a grid of settings over seeds, or search it: a table and a picture."""

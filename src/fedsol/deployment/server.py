@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from rich.console import Console
 
 from fedsol.config.experiment import Experiment, read_toml
 from fedsol.config.overrides import apply_overrides, parse_override
@@ -64,7 +64,9 @@ def run(experiment_file: Path, config: Any, grid: Grid) -> None:
         return GridEngine(federation, grid, out)
 
     label = experiment.algorithm["name"].rpartition(":")[2]
-    run = train(experiment, [PlainProgress(Console(), label)], out, bool(config.get("resume", False)), engine)
+    run = train(
+        experiment, [PlainProgress(partial(print, flush=True), label)], out, bool(config.get("resume", False)), engine
+    )
     if personal:
         _personalize(out, personal, engine)
     print(f"{len(run.rows)} rounds are done; results are in {out}", flush=True)

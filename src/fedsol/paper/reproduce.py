@@ -118,7 +118,7 @@ class Reproduction:
         self.recipe = recipe
         self.table = table_of(recipe)
         self.options = options
-        self.console = console
+        self.console, self._say = console, console.print
         self.chosen = {cell.key for cell in select(self.table.cells, options.only)}
         if not self.chosen:
             raise InputError(f"--only: {','.join(options.only)} leaves no cell of {self.table.name}")
@@ -279,6 +279,3 @@ class Reproduction:
 
     def _file(self, suffix: str) -> Path:
         return self.options.out / f"{self.table.name}{suffix}"
-
-    def _say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)

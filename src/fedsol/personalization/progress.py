@@ -34,15 +34,11 @@ def clients_shown(on: Console, label: str) -> Iterator[ClientProgress]:
     def started(done: int, clients: int) -> None:
         counts[:] = [done, clients]
         if 0 < done < clients:
-            _line(on, f"{label}: {done} of {clients} clients are already done")
+            on.print(f"{label}: {done} of {clients} clients are already done")
 
     def finished(_result: PersonalResult) -> None:
         counts[0] += 1
         if counts[0] * 10 % counts[1] < 10:
-            _line(on, f"{label}: {counts[0]}/{counts[1]} clients")
+            on.print(f"{label}: {counts[0]}/{counts[1]} clients")
 
     yield ClientProgress(started, finished)
-
-
-def _line(on: Console, text: str) -> None:
-    on.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -25,12 +25,9 @@ from fedsol.training.aggregation import apply_server_optimizer
 from fedsol.training.loop import Callback, RoundResult, train_federation
 from fedsol.training.updates import expected_answers
 
-TRIAL_STEPS = 4
-"""Local steps of a client in a trial round, at most."""
-TRIAL_BATCHES = 8
-"""Batches per worker in the trial's evaluation, at most."""
-SLOWEST_OF = 20
-"""Rounds that are sampled to find their slowest client."""
+TRIAL_STEPS = 4  # local steps of a client in a trial round, at most
+TRIAL_BATCHES = 8  # batches per worker in the trial's evaluation, at most
+SAMPLED_ROUNDS = 20  # rounds that are sampled to find their slowest client, at most
 MONTH = 30 * 86400.0
 
 
@@ -42,10 +39,8 @@ class Network:
     down: float | None = None
     server_up: float | None = None
     server_down: float | None = None
-    device_speed: float | None = None
-    """Speed of a client's device as a multiple of one worker of this machine (default 1)."""
-    interval: float | None = None
-    """Seconds between the starts of two rounds, unless a round takes longer."""
+    device_speed: float | None = None  # of a client's device, in workers of this machine (default 1)
+    interval: float | None = None  # seconds between the starts of two rounds, unless a round takes longer
 
     def __post_init__(self) -> None:
         if self.device_speed is not None and not 0 < self.device_speed < math.inf:
@@ -112,13 +107,6 @@ def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
         "worker": traffic.down + traffic.state + max(training, 2 * traffic.down, 2 * (traffic.up + traffic.state)),
         "training": training,
     }
-
-
-def memory_of_this_process() -> int:
-    """Return the peak memory of this process so far, in bytes."""
-    import resource  # not on Windows
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 class Speed(NamedTuple):
@@ -198,7 +186,7 @@ def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
 def deploy(plan: Plan, network: Network, speed: Speed, traffic: ClientBytes) -> dict[str, float]:
     """Add up a round: all download, all train (the slowest decides), all upload, the server averages and evaluates."""
     seconds, count = seconds_here(plan, speed), plan.per_round
-    sampled = range(1, min(plan.rounds, SLOWEST_OF) + 1)
+    sampled = range(1, min(plan.rounds, SAMPLED_ROUNDS) + 1)
     slowest = np.mean([plan.sizes[sample_clients(plan.experiment, plan.clients, number)].max() for number in sampled])
     phases = {
         "download": _transfer(traffic.down, network.down, network.server_up, count),
@@ -226,20 +214,23 @@ def _transfer(size: int, client: float | None, server: float | None, clients: in
 
 def estimate(plans: Sequence[Plan], network: Network) -> list[dict[str, Any]]:
     """Estimate every plan: plain values in bytes and seconds, as `fedsol estimate --json` prints them."""
+    import resource  # not on Windows
+
     trials = [make_trial(plan) for plan in plans]
     speeds = [time_trial(trial) for trial in trials]
     read = {id(plan.dataset): plan.data_bytes for plan in plans if plan.is_real}
-    process = max(0, memory_of_this_process() - sum(read.values()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    process = max(0, peak - sum(read.values()))
     return [_estimate(*each, process, network) for each in zip(plans, trials, speeds, strict=True)]
 
 
 def _estimate(plan: Plan, trial: Federation, speed: Speed, process: int, network: Network) -> dict[str, Any]:
     traffic, memory = bytes_per_client(trial), count_memory(plan, trial, process)
-    deployment = None
+    deployment: dict[str, float] | None = None
     if network.is_stated:
-        server = memory["process"] + memory["server_state"] + memory["updates"]
-        sizes = {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
-        deployment = {**deploy(plan, network, speed, traffic), **sizes}
+        server = process + memory["server_state"] + memory["updates"]
+        deployment = deploy(plan, network, speed, traffic)
+        deployment |= {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
     return {
         **{name: getattr(plan, name) for name in ("label", "clients", "per_round", "rounds", "workers")},
         "bytes": count_bytes(plan, traffic),

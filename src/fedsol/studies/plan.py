@@ -28,10 +28,8 @@ class Plan:
     label: str
     experiment: Experiment
     dataset: Dataset
-    """The data, or random images of its shape if its files are missing."""
-    is_real: bool
-    sizes: NDArray[np.int64]
-    """Samples of every client."""
+    is_real: bool  # else random images of the dataset's shape
+    sizes: NDArray[np.int64]  # samples of every client
     assumptions: tuple[str, ...]
 
     @property

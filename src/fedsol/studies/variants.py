@@ -12,9 +12,8 @@ from fedsol.config.overrides import parse_numbers, parse_override, split_list
 from fedsol.errors import InputError
 
 SERVER_OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "fedavgm": {"algorithm.name": "fedavg", "server.optimizer": "momentum"},
-    "fedadam": {"algorithm.name": "fedavg", "server.optimizer": "adam"},
-    "fedyogi": {"algorithm.name": "fedavg", "server.optimizer": "yogi"},
+    name: {"algorithm.name": "fedavg", "server.optimizer": optimizer}
+    for name, optimizer in {"fedavgm": "momentum", "fedadam": "adam", "fedyogi": "yogi"}.items()
 }
 """Well-known names for FedAvg with a server optimizer."""
 

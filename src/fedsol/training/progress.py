@@ -1,6 +1,6 @@
 """What a person sees while training: a live bar in a terminal, plain lines anywhere else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -74,8 +74,8 @@ class LiveProgress(Callback):
 class PlainProgress(Callback):
     """One line per round, or only `lines` of them, evenly spread."""
 
-    def __init__(self, console: Console, label: str, lines: int | None = None) -> None:
-        self._console = console
+    def __init__(self, say: Callable[[str], None], label: str, lines: int | None = None) -> None:
+        self._say = say
         self._label = label
         self._lines = lines
         self._rounds = 0
@@ -84,7 +84,7 @@ class PlainProgress(Callback):
         assert federation.experiment.rounds is not None
         self._rounds = federation.experiment.rounds
         if rows:
-            self._line(f"{self._label}: goes on after round {len(rows)}")
+            self._say(f"{self._label}: goes on after round {len(rows)}")
 
     def round_finished(self, result: RoundResult) -> None:
         row = result.row
@@ -93,18 +93,15 @@ class PlainProgress(Callback):
         tested = test_text(row)
         trained = "" if row["train_loss"] is None else f"  train loss {row['train_loss']:.3f}"
         left = (self._rounds - result.round) * row["seconds"]
-        self._line(
+        self._say(
             f"{self._label}: round {result.round}/{self._rounds}{tested and '  '}{tested}{trained}"
             f"  {row['seconds']:.2f} s, about {_duration(left)} left"
         )
 
-    def _line(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
 
 def progress(console: Console, label: str, lines: int | None = None) -> Callback:
     """The display that fits the console; `lines` bounds how much it says where it cannot redraw."""
-    return LiveProgress(console, label) if console.is_terminal else PlainProgress(console, label, lines)
+    return LiveProgress(console, label) if console.is_terminal else PlainProgress(console.print, label, lines)
 
 
 def _duration(seconds: float) -> str:
