@@ -73,7 +73,7 @@ BAD = {
     "unknown algorithm": (["--set", "algorithm.name=fedsool"], ["algorithm.name: unknown value 'fedsool'", "'fedsol'"]),
     "unknown model": (["--set", "model.name=resnet19"], ["model.name: unknown value 'resnet19'", "'resnet18'"]),
     "unknown model option": (["--set", "model.options={wdith=3}"], ["model.options.wdith", "'width'"]),
-    "unknown device": (["--set", "engine.device=cuda"], ["engine.device: 'cuda'"]),
+    "unknown device": (["--set", "engine.device=cuda"], ["engine.device: must be", "(got 'cuda')"]),
     "broken override": (["--set", "seed"], ["--set 'seed'", "key=value"]),
     "no such module": (["--set", "algorithm.name=nomodule:Thing"], ["algorithm.name", "nomodule"]),
     "not an algorithm": (["--set", "algorithm.name=json:JSONDecoder"], ["json:JSONDecoder", "fedsol.Algorithm"]),

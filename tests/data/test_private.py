@@ -145,7 +145,7 @@ def test_what_a_node_refuses(labels, images, message, tmp_path):
 
 def test_a_node_of_another_experiment_or_number_is_refused(tmp_path):
     path = save(tmp_path / "own.npz", [0])
-    with pytest.raises(InputError, match="partition-id: 2 is not allowed; the experiment has 2 clients"):
+    with pytest.raises(InputError, match="partition-id: must be less than 2, the number of clients"):
         node_federation(settings(), path, 2)
     with pytest.raises(InputError, match="the experiment has the data 'digits'"):
         node_federation(Experiment(), path, 0)

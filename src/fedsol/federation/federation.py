@@ -1,4 +1,4 @@
-"""Federation: an experiment made concrete (data, partition, model, algorithm), the same in every process."""
+"""Federation: the data, partition, model and algorithm of an experiment, the same in every process."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that training needs and no round changes."""
+    """Everything that training uses and no round changes."""
 
     experiment: Experiment
     """With every default filled in."""
@@ -52,7 +52,7 @@ class Federation:
         return len(self.partition)
 
     def initial_weights(self) -> Weights:
-        """The global weights before the first round."""
+        """Return the global weights before the first round."""
         return self.model.initial_weights()
 
     def initial_server(self) -> ServerState:
@@ -66,32 +66,32 @@ class Federation:
         return frozen_names(self.algorithm, self.experiment.client, self.model)
 
     def initial_state(self) -> State:
-        """A client's own state before its first job."""
+        """Return a client's own state before its first job."""
         initial = self.initial_weights()
         return self.algorithm.init_client(pick(initial, self.model.names), pick(initial, self.model.buffers))
 
     def training_samples(self, client: int) -> Tensor:
-        """What a client trains on: indices into the training split."""
-        return self._divided(client)[0]
+        """Return what a client trains on: indices into the training split."""
+        return self._split(client)[0]
 
     def held_out_samples(self, client: int) -> Tensor:
-        """What a client keeps for its own tests: indices into the training split that it never trains on."""
-        return self._divided(client)[1]
+        """Return a client's hold-out set: indices into the training split that it never trains on."""
+        return self._split(client)[1]
 
-    def _divided(self, client: int) -> tuple[Tensor, Tensor]:
+    def _split(self, client: int) -> tuple[Tensor, Tensor]:
         experiment = self.experiment
         generator = generator_for(experiment.seed, "held-out", client)
         return hold_out(self.partition[client], experiment.data.partition.held_out, generator)
 
     def train(self, job: Job) -> Update:
-        """Runs one client's job."""
+        """Run one client's job."""
         experiment = self.experiment
         training = LocalTraining(experiment.client, experiment.seed, experiment.learning_rate(job.round), self.device)
         data = ClientData(self.dataset, self.training_samples(job.client))
         return train_client(job, self.algorithm, self.model, data, training)
 
     def task_for(self, weights: Weights) -> Task:
-        """The task of a client that receives these weights in the first round."""
+        """Return the task of a client that receives these weights in the first round."""
         experiment = self.experiment
         received = on_device(weights, self.device)
         return make_task(self.model, received, experiment.learning_rate(1), experiment.client.momentum)
@@ -99,19 +99,16 @@ class Federation:
     def evaluate(self, weights: Weights, start: int = 0, stop: int | None = None) -> Tally:
         """Count the answers of a model on the test set, or on a part of it."""
         test = self.dataset.test
-        part = Split(test.inputs[start:stop], test.labels[start:stop])
-        batches = evaluation_batches(part, self.dataset, self.experiment.server.evaluate_batch, self.device)
-        return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
+        return self.evaluate_on(weights, Split(test.inputs[start:stop], test.labels[start:stop]))
 
     def evaluate_client(self, weights: Weights, client: int) -> Tally:
-        """Counts the answers of a model on what a client held out."""
-        batches = evaluation_batches(
-            self.dataset.train,
-            self.dataset,
-            self.experiment.server.evaluate_batch,
-            self.device,
-            self.held_out_samples(client),
-        )
+        """Count the answers of a model on a client's hold-out set."""
+        return self.evaluate_on(weights, self.dataset.train, self.held_out_samples(client))
+
+    def evaluate_on(self, weights: Weights, split: Split, indices: Tensor | None = None) -> Tally:
+        """Count the answers of a model on a split, or on the samples of it that `indices` names."""
+        size = self.experiment.server.evaluate_batch
+        batches = evaluation_batches(split, self.dataset, size, self.device, indices)
         return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
 
 
@@ -123,16 +120,15 @@ def build_federation(experiment: Experiment) -> Federation:
 
 
 def node_federation(experiment: Experiment, source: str, client: int) -> Federation:
-    """The federation as a node with data of its own sees it: of the other clients' data it knows nothing."""
+    """Build the federation as a node with its own data sees it, without the data of other clients."""
     if experiment.data.name != PRIVATE:
-        raise InputError(
-            f"data: {source!r} is not allowed for this node: the experiment has the data {experiment.data.name!r}"
-        )
+        name = experiment.data.name
+        raise InputError(f"data: must not be set for this node: the experiment's data is {name!r} (got {source!r})")
     dataset = with_image_settings(load_private(source, experiment.data), experiment.data)
     experiment = fill_defaults(experiment, dataset)
     partition = partition_of(experiment, dataset)
     if client >= len(partition):
-        raise InputError(f"partition-id: {client} is not allowed; the experiment has {len(partition)} clients")
+        raise InputError(f"partition-id: must be less than {len(partition)}, the number of clients (got {client})")
     partition[client] = torch.arange(len(dataset.train))
     return assemble(experiment, dataset, partition)
 
@@ -148,7 +144,7 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
         getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
     )
     algorithm = make_algorithm(experiment.algorithm)
-    frozen_names(algorithm, experiment.client, model)  # a model that does not allow it is refused before any work
+    frozen_names(algorithm, experiment.client, model)  # refuses a model that does not allow it before any work
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     return Federation(experiment, dataset, partition, model, algorithm, device)
@@ -198,7 +194,7 @@ def _load_named(settings: DataSettings) -> Dataset:
 
 
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
-    """The experiment with the dataset's own number of clients, fraction, rounds and model where none is given."""
+    """Return the experiment with the dataset's own number of clients, fraction, rounds and model where none is set."""
     spec = SPECS.get(experiment.data.name)
     clients, fraction, rounds = (spec.clients, spec.fraction, spec.rounds) if spec else OWN_DATA_DEFAULTS.values()
     partition = experiment.data.partition
@@ -215,15 +211,15 @@ def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
 
 
 def default_model(dataset: Dataset) -> str:
-    """`cnn` for images, `small` for tiny ones, `mlp` for vectors."""
+    """Return `cnn` for images, `small` for tiny ones, `mlp` for vectors."""
     if len(dataset.input_shape) != 3:
         return "mlp"
     return "cnn" if min(dataset.input_shape[1:]) >= 16 else "small"
 
 
 def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
-    """The clients' indices. The partition depends on the seed, the labels and `[data.partition]` alone."""
-    if experiment.data.name == PRIVATE:  # who has what is known to the nodes alone
+    """Return the clients' indices, which depend on the seed, the labels and `[data.partition]` alone."""
+    if experiment.data.name == PRIVATE:  # only the nodes know their samples
         return [torch.zeros(0, dtype=torch.int64) for _ in range(experiment.data.partition.clients or 0)]
     owners = dataset.train.clients
     indices = make_partition(
@@ -236,7 +232,7 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
 
 
 def _share(indices: NDArray[np.int64], experiment: Experiment, client: int) -> NDArray[np.int64]:
-    """The part of a client's samples that is used: `data.part` of them at random, at least one."""
+    """Return the part of a client's samples that is used: `data.part` of them at random, at least one."""
     if experiment.data.part == 1:
         return indices
     rng = numpy_generator_for(experiment.seed, "part", client)
@@ -244,12 +240,11 @@ def _share(indices: NDArray[np.int64], experiment: Experiment, client: int) -> N
 
 
 def choose_device(name: str) -> torch.device:
-    """The torch device of `engine.device`, if this machine has it."""
+    """Return the torch device of `engine.device`, if this machine has it."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next((kind for kind in ("cuda", "mps") if available[kind]), "cpu")
     if not available[name.split(":")[0]]:
-        raise InputError(
-            f"engine.device: {name!r} is not there; this machine has {[k for k, v in available.items() if v]}"
-        )
+        found = ", ".join(kind for kind, there in available.items() if there)
+        raise InputError(f"engine.device: must be a device of this machine: {found} (got {name!r})")
     return torch.device(name)

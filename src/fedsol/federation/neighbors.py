@@ -21,7 +21,7 @@ class Memory:
     classes: int
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Squared distances and positions of the `k` nearest samples of each query: exact; of equals, the first."""
+        """Return squared distances and positions of the `k` samples nearest to each query; of equals, the first."""
         distances: Tensor = torch.cdist(
             queries.double(), self.features.double(), compute_mode="donot_use_mm_for_euclid_dist"
         )
@@ -29,7 +29,7 @@ class Memory:
         return ordered[:, :k] ** 2, positions[:, :k]
 
     def probabilities(self, queries: Tensor, k: int, scale: float) -> Tensor:
-        """What the neighbours answer: each votes for its label with `exp(-d^2 / (features x scale))`, normalised."""
+        """Return the neighbors' answer: each votes for its label with `exp(-d^2 / (features x scale))`, normalized."""
         squares, positions = self.nearest(queries, k)
         votes = torch.softmax(-squares / (self.features.shape[1] * scale), dim=1)
         answers = torch.zeros(len(queries), self.classes, dtype=votes.dtype, device=votes.device)
@@ -38,24 +38,24 @@ class Memory:
 
 @dataclass(frozen=True)
 class Answers:
-    """What model and neighbours each say to the same queries, as probabilities."""
+    """The answers of model and neighbors to the same queries, as probabilities."""
 
     model: Tensor
-    neighbours: Tensor
+    neighbors: Tensor
 
     @classmethod
-    def of(cls, logits: Tensor, neighbours: Tensor) -> "Answers":
-        """From the model's logits."""
-        return cls(F.softmax(logits.double(), dim=1), neighbours)
+    def of(cls, logits: Tensor, neighbors: Tensor) -> "Answers":
+        """Return the answers with the model's logits as probabilities."""
+        return cls(F.softmax(logits.double(), dim=1), neighbors)
 
     def correct(self, labels: Tensor, mixing: float) -> int:
-        """How many labels are right if the neighbours count `mixing` and the model the rest."""
-        mixed = mixing * self.neighbours + (1 - mixing) * self.model
+        """Return how many labels are right if the neighbors count `mixing` and the model the rest."""
+        mixed = mixing * self.neighbors + (1 - mixing) * self.model
         return int((mixed.argmax(dim=1) == labels).sum())
 
 
 def choose_mixing(answers: Answers, labels: Tensor) -> float:
-    """The candidate with most right answers; of equals the one nearest to 0.5, which also stands without any labels."""
+    """Return the candidate with most right answers; of equals the one nearest to 0.5, the default without labels."""
     if not len(labels):
         return DEFAULT_MIXING
     return max(CANDIDATES, key=lambda mixing: (answers.correct(labels, mixing), -abs(mixing - DEFAULT_MIXING)))

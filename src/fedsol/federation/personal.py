@@ -1,4 +1,4 @@
-"""personalize_client(): one client's own model from the global one, and how well it does; plain numbers come out."""
+"""personalize_client(): make one client's own model from the global one and test it; the result is plain numbers."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,6 @@ from fedsol.core.weights import Weights, clone, on_device
 from fedsol.data.batches import evaluation_batches
 from fedsol.data.types import Split
 from fedsol.errors import InputError
-from fedsol.federation.evaluation import evaluate
 from fedsol.federation.federation import Federation
 from fedsol.federation.local_training import ClientData, LocalTraining, train_client
 from fedsol.federation.neighbors import Answers, Memory, choose_mixing
@@ -36,13 +35,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "knn-per": KNNPer().personal_settings(),
     "local-only": LocalOnly().personal_settings(),
 }
-"""The ways to a personal model, with the settings that differ from the defaults below."""
+"""The methods that make a personal model, each with the settings that differ from the defaults below."""
 
 
 class PersonalSettings(Table):
     """Everything that decides a client's personal model beside the federation and the global weights."""
 
-    method: Annotated[Method, Field(description="fine-tune, also ask nearest neighbours, or train alone")] = "finetune"
+    method: Annotated[Method, Field(description="fine-tune, also ask nearest neighbors, or train alone")] = "finetune"
     epochs: Annotated[
         tuple[Annotated[int, Field(ge=0)], ...],
         Field(min_length=1, strict=False, description="numbers of epochs after which the model is tested"),
@@ -66,14 +65,14 @@ class PersonalSettings(Table):
             ge=0, lt=1, description="held-out: share that is not tested on (default: 0.5 if mixing is chosen, else 0)"
         ),
     ] = None
-    k: Annotated[int, Field(ge=1, description="knn-per: neighbours that are asked")] = KNNPer.k
+    k: Annotated[int, Field(ge=1, description="knn-per: neighbors that are asked")] = KNNPer.k
     capacity: Annotated[int, Field(ge=1, description="knn-per: samples that a client remembers")] = KNNPer.capacity
     scale: Annotated[
-        float, Field(gt=0, description="knn-per: a neighbour at distance d counts exp(-d^2 / (features x scale))")
+        float, Field(gt=0, description="knn-per: a neighbor at distance d counts exp(-d^2 / (features x scale))")
     ] = KNNPer.scale
     mixing: Annotated[
         Annotated[float, Field(ge=0, le=1)] | Literal["chosen"],
-        Field(description="knn-per: weight of the neighbours' answer, or chosen per client on what it held out"),
+        Field(description="knn-per: weight of the neighbors' answer, or chosen per client on what it held out"),
     ] = KNNPer.mixing
     after_round: Annotated[int, Field(ge=0, description="rounds that the global model has seen")] = 0
 
@@ -102,7 +101,7 @@ class PersonalSettings(Table):
 def resolve_settings(
     federation: Federation, rounds: int, method: str | None = None, changes: Mapping[str, Any] | None = None
 ) -> PersonalSettings:
-    """The settings with nothing left open, checked against the federation; the algorithm brings a method of its own."""
+    """Return complete settings, checked against the federation; the algorithm may have its own method."""
     own = federation.algorithm.personal_settings()
     chosen = method or own.get("method", "finetune")
     base = own if chosen == own.get("method") else METHODS.get(chosen, {})
@@ -117,14 +116,14 @@ def resolve_settings(
 
 
 def check_settings(federation: Federation, settings: PersonalSettings) -> None:
-    """Refuses tests for which there is no data."""
+    """Refuse tests for which there is no data."""
     check_held_out(federation.experiment.data.partition.held_out, settings)
     if settings.test == "matched" and not len(federation.dataset.test):
-        raise InputError("test: 'matched' is not allowed: the data has no test set; allowed: 'held-out'")
+        raise InputError("test: must be 'held-out' for data without a test set (got 'matched')")
 
 
 def check_held_out(held_out: float, settings: PersonalSettings) -> None:
-    """Refuses settings that need samples which clients of the run did not hold out."""
+    """Refuse settings that require hold-out sets which clients of the run do not have."""
     if settings.test == "held-out" and not held_out:
         raise InputError(
             "test: 'held-out' is not allowed: clients of this run held nothing out; run it with "
@@ -148,7 +147,7 @@ def parse_epochs(text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Samples:
+class Subset:
     """Some samples of a split."""
 
     split: Split
@@ -162,25 +161,25 @@ class Samples:
 
 @dataclass(frozen=True)
 class OwnSets:
-    """A client's test set, and what it may choose settings on."""
+    """A client's test set, and the set on which it chooses settings."""
 
-    test: Samples
-    validation: Samples
+    test: Subset
+    validation: Subset
 
 
 def own_sets(federation: Federation, client: int, settings: PersonalSettings) -> OwnSets:
-    """As `settings.test` says. What was held out is divided by `validation_share` between tests and a choice."""
+    """Return the sets that `settings.test` names; a hold-out set is split by `validation_share`."""
     held_out = federation.held_out_samples(client)
     train, seed = federation.dataset.train, federation.experiment.seed
     if settings.test == "matched":
         matched = matched_indices(federation, client, settings.test_size)
-        return OwnSets(Samples(federation.dataset.test, matched), Samples(train, held_out))
+        return OwnSets(Subset(federation.dataset.test, matched), Subset(train, held_out))
     tested, chosen_on = hold_out(held_out, settings.validation_share, generator_for(seed, "validation", client))
-    return OwnSets(Samples(train, tested), Samples(train, chosen_on))
+    return OwnSets(Subset(train, tested), Subset(train, chosen_on))
 
 
 def matched_indices(federation: Federation, client: int, size: int) -> Tensor:
-    """Test images whose labels are distributed like the client's training data (FedSOL's appendix).
+    """Return test images whose labels are distributed like the client's training data (FedSOL's appendix).
 
     Of each class `int(size x its share)`, at most as many as there are, without replacement.
     """
@@ -206,12 +205,12 @@ class Outcome:
     accuracy: Share | None
     """None if the client has nothing to test on."""
     mixing: Share | None = None
-    """Weight of the neighbours' answer, where they were asked."""
+    """Weight of the neighbors' answer, if they were asked."""
 
 
 @dataclass(frozen=True)
 class PersonalResult:
-    """What came of one client. Nothing of its data but counts."""
+    """The result of one client: counts and accuracies, nothing else of its data."""
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN_KEYS_ONLY
 
@@ -226,12 +225,12 @@ class PersonalResult:
     after: tuple[Outcome, ...]
 
     def as_values(self) -> dict[str, Any]:
-        """Fit for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "PersonalResult":
-        """The result that was written down or sent; raises `ValueError` if it is none."""
+        """Return the result that was saved or sent; raise `ValueError` if it is not valid."""
         try:
             return _checker().validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
@@ -240,14 +239,14 @@ class PersonalResult:
 
 @cache
 def _checker() -> "TypeAdapter[PersonalResult]":
-    """What checks results that come from elsewhere; making it takes longer than using it."""
+    """Return the validator of results; cached, since making it takes longer than using it."""
     return TypeAdapter(PersonalResult)
 
 
 def personalize_client(
     federation: Federation, weights: Weights, client: int, settings: PersonalSettings
 ) -> PersonalResult:
-    """Makes a client's own models by resolved settings and tests them. Pure; `local-only` leaves the weights unused."""
+    """Make a client's own models with resolved settings and test them. Pure; `local-only` ignores the weights."""
     start = federation.initial_weights() if settings.method == "local-only" else weights
     sets = own_sets(federation, client, settings)
     labels = federation.dataset.train.labels[federation.training_samples(client)]
@@ -265,7 +264,7 @@ def personalize_client(
 
 
 def fine_tuned(federation: Federation, weights: Weights, client: int, settings: PersonalSettings) -> dict[int, Weights]:
-    """The client's weights after each asked number of epochs of the algorithm's fine-tuning; alone, of plain steps."""
+    """Return the client's weights after each requested number of epochs, of fine-tuning or (alone) of plain steps."""
     assert settings.lr is not None
     experiment, asked = federation.experiment, set(settings.epochs)
     found = {0: weights} if 0 in asked else {}
@@ -312,16 +311,8 @@ def _outcome(
     return Outcome(epochs, correct, _accuracy(correct, sets), mixing)
 
 
-def _correct(federation: Federation, weights: Weights, samples: Samples) -> int:
-    batches = evaluation_batches(
-        samples.split,
-        federation.dataset,
-        federation.experiment.server.evaluate_batch,
-        federation.device,
-        samples.indices,
-    )
-    tally = evaluate(federation.model, on_device(weights, federation.device), batches, federation.dataset.classes)
-    return sum(tally.correct)
+def _correct(federation: Federation, weights: Weights, samples: Subset) -> int:
+    return sum(federation.evaluate_on(weights, samples.split, samples.indices).correct)
 
 
 def _accuracy(correct: int, sets: OwnSets) -> float | None:
@@ -329,15 +320,15 @@ def _accuracy(correct: int, sets: OwnSets) -> float | None:
 
 
 def _remember(federation: Federation, weights: Weights, client: int, capacity: int) -> Memory:
-    """The features of the client's training samples; of more than the capacity, a random choice."""
+    """Remember the features of the client's training samples; of more than the capacity, a random choice."""
     indices = federation.training_samples(client)
     order = torch.randperm(len(indices), generator=generator_for(federation.experiment.seed, "memory", client))
-    samples = Samples(federation.dataset.train, indices[order[:capacity].sort().values])
+    samples = Subset(federation.dataset.train, indices[order[:capacity].sort().values])
     return Memory(_outputs(federation, weights, samples)[0], samples.labels, federation.dataset.classes)
 
 
 def _ask(
-    federation: Federation, weights: Weights, memory: Memory, samples: Samples, settings: PersonalSettings
+    federation: Federation, weights: Weights, memory: Memory, samples: Subset, settings: PersonalSettings
 ) -> Answers:
     if not len(samples.indices):
         nothing = torch.zeros(0, memory.classes)
@@ -347,8 +338,8 @@ def _ask(
 
 
 @torch.inference_mode()
-def _outputs(federation: Federation, weights: Weights, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Features (flattened) and logits of samples, in evaluation mode, on the CPU."""
+def _outputs(federation: Federation, weights: Weights, samples: Subset) -> tuple[Tensor, Tensor]:
+    """Return features (flattened) and logits of samples, in evaluation mode, on the CPU."""
     model, dataset = federation.model, federation.dataset
     model.train(False)
     placed = on_device(weights, federation.device)

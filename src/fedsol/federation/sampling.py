@@ -1,4 +1,4 @@
-"""Which clients take part in a round, and which of its samples a client keeps out of training."""
+"""Which clients take part in a round, and which of its samples a client holds out."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ def trains_alone(experiment: Experiment) -> bool:
 
 
 def sample_size(experiment: Experiment, clients: int) -> int:
-    """How many clients a round has: `fraction` of all, at least one."""
+    """Return how many clients a round has: `fraction` of all, at least one."""
     assert experiment.server.fraction is not None
     return max(1, round(experiment.server.fraction * clients))
 
@@ -29,7 +29,7 @@ def sample_clients(experiment: Experiment, clients: int, round_number: int) -> l
 
 
 def sample_testers(experiment: Experiment, clients: int, round_number: int) -> list[int]:
-    """Ids of the clients that test the model of a round on what they held out, ascending; none if nothing is."""
+    """Return the ids of the clients that test the model of a round on their hold-out sets, ascending."""
     if not experiment.data.partition.held_out:
         return []
     order = torch.randperm(clients, generator=generator_for(experiment.seed, "testers", round_number))
@@ -37,12 +37,12 @@ def sample_testers(experiment: Experiment, clients: int, round_number: int) -> l
 
 
 def hold_out(indices: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Divides a client's samples into those it trains on and a random share that it keeps for tests.
+    """Split a client's samples into those it trains on and a random share for tests.
 
-    Where a share is asked for, both parts have at least one sample, if there are two.
+    If the share is not 0 and there are two samples or more, both parts have at least one.
     """
     if not share or len(indices) < 2:
         return indices, indices[:0]
-    kept = min(max(1, round(share * len(indices))), len(indices) - 1)
+    size = min(max(1, round(share * len(indices))), len(indices) - 1)
     order = torch.randperm(len(indices), generator=generator)
-    return indices[order[kept:].sort().values], indices[order[:kept].sort().values]
+    return indices[order[size:].sort().values], indices[order[:size].sort().values]
