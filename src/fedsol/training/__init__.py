@@ -1,1 +1,1 @@
-"""The round loop and what it is made of."""
+"""The round loop and its parts."""

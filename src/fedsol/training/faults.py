@@ -1,4 +1,4 @@
-"""Unreliable federations, simulated: clients that drop out, do less, answer late, or answer nonsense (`[faults]`)."""
+"""Simulated faults of clients (`[faults]`): dropout, less work, late updates and corrupted ones."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,17 +17,17 @@ class Fault:
     """What goes wrong with one client in one round."""
 
     dropped: bool = False
-    """It never answers."""
+    """Whether it never answers."""
     work: float = 1.0
-    """The share of its local steps that it manages."""
+    """The share of its local steps that it does."""
     late: bool = False
-    """Its update arrives in the next round."""
+    """Whether its update arrives in the next round."""
     corrupted: bool = False
-    """Its update is damaged."""
+    """Whether its update is damaged."""
 
 
 def plan(settings: FaultSettings, seed: int, round_number: int, clients: Iterable[int]) -> dict[int, Fault]:
-    """The faults of a round. They depend on seed, round and client alone: every method meets the same."""
+    """Return the faults of a round, which depend on seed, round and client alone: every method meets the same ones."""
     faults = {}
     for client in clients:
         draws = torch.rand(4, generator=generator_for(seed, "faults", round_number, client)).tolist()
@@ -41,7 +41,7 @@ def plan(settings: FaultSettings, seed: int, round_number: int, clients: Iterabl
 
 
 def corrupt(update: Update, anchor: Weights, settings: FaultSettings, generator: torch.Generator) -> Update:
-    """The update as a broken or hostile client would send it."""
+    """Return the update as a broken or hostile client would send it."""
 
     def damaged(name: str, tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():

@@ -1,4 +1,4 @@
-"""What a person sees while training: a live bar in a terminal, plain lines anywhere else."""
+"""Progress of training: a live bar in a terminal, plain lines anywhere else."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,12 +13,12 @@ from fedsol.training.loop import Callback, RoundResult
 
 
 def percent(accuracy: float | None) -> str:
-    """An accuracy between 0 and 1 as people write it."""
+    """Return an accuracy between 0 and 1 as text."""
     return "–" if accuracy is None else f"{100 * accuracy:.2f} %"
 
 
 def test_text(row: Row) -> str:
-    """What a round's tests gave: on the global test set, or else on what clients held out."""
+    """Return a round's test results: on the global test set, or else on the clients' hold-out sets."""
     if row["test_accuracy"] is not None:
         return f"accuracy {percent(row['test_accuracy'])}  loss {row['test_loss']:.3f}"
     if row["held_out_accuracy"] is not None:
@@ -27,7 +27,7 @@ def test_text(row: Row) -> str:
 
 
 class LiveProgress(Callback):
-    """A bar of rounds with the newest accuracy and loss, and the clients of the round under way."""
+    """A bar of rounds with the latest accuracy and loss, and the clients of the current round."""
 
     def __init__(self, console: Console, label: str) -> None:
         self._label = label
@@ -84,7 +84,7 @@ class PlainProgress(Callback):
         assert federation.experiment.rounds is not None
         self._rounds = federation.experiment.rounds
         if rows:
-            self._say(f"{self._label}: goes on after round {len(rows)}")
+            self._say(f"{self._label}: continues after round {len(rows)}")
 
     def round_finished(self, result: RoundResult) -> None:
         row = result.row
@@ -100,7 +100,7 @@ class PlainProgress(Callback):
 
 
 def progress(console: Console, label: str, lines: int | None = None) -> Callback:
-    """The display that fits the console; `lines` bounds how much it says where it cannot redraw."""
+    """Return the display that suits the console; `lines` limits the output where it cannot redraw."""
     return LiveProgress(console, label) if console.is_terminal else PlainProgress(console.print, label, lines)
 
 
