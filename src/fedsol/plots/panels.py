@@ -1,7 +1,6 @@
 """Parts that several figures share: lines over numbers, grouped bars, heat maps, ticks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
+from fedsol.core.statistics import sample_mean_std
 from fedsol.plots.style import BLUE, INK, LINE_COLORS, light_grid, line_look, text_color_on
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
@@ -31,8 +31,7 @@ def integer_ticks(axis: Axis, most: int = 6) -> None:
 
 def spread(values: Iterable[float | None]) -> tuple[float, float] | None:
     """Return mean and standard deviation of the values there are, for `bar_panel`; None if there are none."""
-    found = [value for value in values if value is not None]
-    return (fmean(found), stdev(found) if len(found) > 1 else 0.0) if found else None
+    return sample_mean_std(values)
 
 
 Spread = tuple[float, float, float]

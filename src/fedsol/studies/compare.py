@@ -1,13 +1,13 @@
 """Several algorithms on the same data, over several seeds: one table and one picture."""
 
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedsol.core.files import write_atomically
+from fedsol.core.statistics import sample_mean_std
 from fedsol.runs.run import Run
 from fedsol.studies.run_many import Outcome, RunSpec, Study, run_many
 from fedsol.studies.variants import Variant
@@ -23,10 +23,8 @@ class Result:
 
     def spread(self, value: Callable[[Run], float | None]) -> dict[str, float] | None:
         """Return mean and sample standard deviation over the seeds (0 for one seed); None without a finished run."""
-        values = [found for run in self.runs if (found := value(run)) is not None]
-        if not values:
-            return None
-        return {"mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
+        found = sample_mean_std(map(value, self.runs))
+        return found._asdict() if found else None
 
 
 def compare(variants: Sequence[Variant], study: Study) -> list[Result]:
