@@ -147,7 +147,7 @@ def test_a_node_of_another_experiment_or_number_is_refused(tmp_path):
     path = save(tmp_path / "own.npz", [0])
     with pytest.raises(InputError, match="partition-id: must be less than 2, the number of clients"):
         node_federation(settings(), path, 2)
-    with pytest.raises(InputError, match="the experiment has the data 'digits'"):
+    with pytest.raises(InputError, match="the experiment's data is 'digits'"):
         node_federation(Experiment(), path, 0)
     with pytest.raises(InputError, match="must be an existing folder of images"):
         node_federation(settings(), "nowhere", 0)

@@ -82,6 +82,7 @@ def test_no_sample_that_anyone_trains_on_is_ever_tested_on(monkeypatch, method, 
         "fedsol.federation.local_training.batches", lambda *arguments: recorded(batches(*arguments), trained)
     )
     monkeypatch.setattr(personal, "evaluation_batches", tests)
+    monkeypatch.setattr("fedsol.federation.federation.evaluation_batches", tests)
     changes = {"epochs": (1,), "test": test, "mixing": "chosen" if method == "knn-per" else 0.5}
     settings = resolve_settings(federation, 2, method, changes)
     for client in range(federation.clients):
