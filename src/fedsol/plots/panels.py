@@ -16,6 +16,7 @@ from fedsol.core.statistics import sample_mean_std
 from fedsol.plots.style import BLUE, INK, LINE_COLORS, light_grid, line_look, text_color_on
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
+THIN = {"elinewidth": 0.8}
 SEQUENTIAL = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", BLUE, "#06283D"])
 
 
@@ -74,26 +75,21 @@ def bar_panel(
     horizontal: bool = False,
 ) -> list[Patch]:
     """Draw a bar of each name in every group, as (value, deviation) or None for a gap; return patches for a legend."""
-    height = 0.8 / max(len(bars), 1)
+    width = 0.8 / max(len(bars), 1)
     patches = []
     for index, (name, values) in enumerate(bars.items()):
-        places = [place + (index - (len(bars) - 1) / 2) * height for place in range(len(groups))]
-        given = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
         look: dict[str, Any] = {
-            "color": LINE_COLORS[index % len(LINE_COLORS)],
+            "facecolor": LINE_COLORS[index % len(LINE_COLORS)],
             "hatch": HATCHES[index % len(HATCHES)],
             "edgecolor": "white",
-            "linewidth": 0.4,
         }
-        spread = [value[1] for _, value in given]
-        error: dict[str, Any] = {"ecolor": INK, "capsize": 2.0, "error_kw": {"elinewidth": 0.8}}
-        error["xerr" if horizontal else "yerr"] = spread if any(spread) else None
-        at, size = [place for place, _ in given], [value[0] for _, value in given]
-        if horizontal:
-            axes.barh(at, size, height=height * 0.94, **look, **error)
-        else:
-            axes.bar(at, size, width=height * 0.94, **look, **error)
-        patches.append(Patch(facecolor=look["color"], hatch=look["hatch"], edgecolor="white", label=name))
+        first = (index - (len(bars) - 1) / 2) * width
+        given = [(place + first, *value) for place, value in enumerate(values) if value is not None]
+        places, sizes, spreads = ([item[part] for item in given] for part in range(3))
+        error: dict[str, Any] = {"xerr" if horizontal else "yerr": spreads if any(spreads) else None}
+        draw = axes.barh if horizontal else axes.bar
+        draw(places, sizes, width * 0.94, **look, **error, linewidth=0.4, ecolor=INK, capsize=2.0, error_kw=THIN)
+        patches.append(Patch(**look, label=name))
     if horizontal:
         axes.set_yticks(range(len(groups)), groups)
         axes.set(ylim=(len(groups) - 0.4, -0.6), xlabel=label, title=title)
