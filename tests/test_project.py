@@ -2,9 +2,11 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -62,6 +64,16 @@ def test_files_stay_short_and_the_top_of_the_package_too():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
     assert {path: length for path, length in lengths.items() if length > 400} == {}
     assert len(list((REPOSITORY / "src" / "fedsol").glob("*.py"))) <= 3
+
+
+def test_the_rooms_are_those_of_the_contract_and_of_the_documentation():
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    rooms = [layer.removeprefix("fedsol.") for layer in reversed(layers) if layer != "fedsol.errors"]
+    folders = {path.parent.name for path in (REPOSITORY / "src" / "fedsol").glob("*/__init__.py")}
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert set(rooms) == folders
+    assert re.findall(r"^  (\w+)/", page, re.M) == rooms
 
 
 def test_every_installed_version_is_pinned():
