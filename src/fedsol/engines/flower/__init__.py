@@ -8,7 +8,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Nothing is told to anyone, unless the user's own environment says otherwise. Flower reads it when it is imported."""
+"""Turns telemetry off unless the user's own environment turns it on. Flower reads this when it is imported."""
 
 for _name, _value in QUIET.items():
     os.environ.setdefault(_name, _value)
