@@ -34,6 +34,7 @@ def compare(
     jobs: JobsOption = 1,
 ) -> None:
     """Compare algorithms over seeds on the same data: a table and learning curves."""
+    from fedsol.plots.curves import accuracy_curves, draw_curves
     from fedsol.studies import compare as comparison
     from fedsol.studies.run_many import Study
     from fedsol.studies.variants import parse_seeds, parse_variants
@@ -48,7 +49,9 @@ def compare(
     if finished := [run for result in results for run in result.runs]:
         resolved = finished[0].experiment
         title = f"{resolved.data.name}, {resolved.data.partition.kind}, {resolved.rounds} rounds"
-        comparison.draw(results, out / "curves.png", title)
+        rows_by_label = [(result.variant.label, [run.rows for run in result.runs]) for result in results if result.runs]
+        curves, shown = accuracy_curves(rows_by_label)
+        draw_curves(curves, out / "curves.png", title=title, ylabel=shown)
         say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
         rows = comparison.as_rows(results, study.seeds)
         say_table(["algorithm", *RESULTS], [[row["label"], *result_texts(row)] for row in rows])

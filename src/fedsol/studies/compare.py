@@ -75,13 +75,3 @@ def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, A
         }
         for result in results
     ]
-
-
-def draw(results: Sequence[Result], path: Path, title: str) -> None:
-    """Draw the learning curves, with a band of one standard deviation over the seeds."""
-    from fedsol.plots.curves import accuracy_curves, draw_curves
-
-    curves, shown = accuracy_curves(
-        [(result.variant.label, [run.rows for run in result.runs]) for result in results if result.runs]
-    )
-    draw_curves(curves, path, title=title, ylabel=shown)
