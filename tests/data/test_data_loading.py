@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedsol.data import readers
 from fedsol.data.batches import normalize
 from fedsol.data.catalog import SPECS, load
 from fedsol.errors import InputError
@@ -54,6 +55,22 @@ def test_digits_are_embedded_and_split_for_ever(tmp_path) -> None:
     assert dataset.test.labels[:12].tolist() == [2, 4, 7, 0, 6, 8, 9, 5, 1, 0, 2, 3]
     assert [split.inputs.long().sum().item() for split in (dataset.train, dataset.test)] == [6728970, 1696800]
     assert not list(tmp_path.iterdir())
+
+
+def test_digits_are_parsed_once_and_copied_for_each_use(tmp_path, monkeypatch) -> None:
+    from sklearn import datasets
+
+    calls, original = [], datasets.load_digits
+    monkeypatch.setattr(datasets, "load_digits", lambda **options: calls.append(1) or original(**options))
+    readers._parse_digits.cache_clear()
+    first, second = load("digits", tmp_path), load("digits", tmp_path)
+    assert len(calls) == 1
+    expected = second.train.inputs.clone()
+    first.train.inputs.zero_()
+    first.train.labels.zero_()
+    assert torch.equal(second.train.inputs, expected)
+    assert torch.equal(load("digits", tmp_path).train.inputs, expected)
+    assert load("digits", tmp_path).train.labels.unique().tolist() == list(range(10))
 
 
 def test_a_model_sees_digits_between_zero_and_one(tmp_path) -> None:

@@ -4,6 +4,7 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -43,12 +44,18 @@ def stratified_test_mask(labels: Array, count: int) -> NDArray[np.bool_]:
 
 def read_digits(_folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
     """Read scikit-learn's handwritten digits, which need no file; values 0 … 16 are stored as 0, 15, … 240."""
+    images, labels = _parse_digits()
+    in_test = stratified_test_mask(labels, DIGITS_TEST_SIZE)
+    return [make_split(images[part], labels[part], spec.classes, "digits") for part in (~in_test, in_test)]
+
+
+@cache
+def _parse_digits() -> tuple[NDArray[np.uint8], Array]:
+    """Parse the embedded file, once in a process; every split is a copy."""
     from sklearn.datasets import load_digits
 
     values, labels = load_digits(return_X_y=True)
-    images = (values * 15).astype(np.uint8).reshape(-1, 1, 8, 8)
-    in_test = stratified_test_mask(labels, DIGITS_TEST_SIZE)
-    return [make_split(images[part], labels[part], spec.classes, "digits") for part in (~in_test, in_test)]
+    return (values * 15).astype(np.uint8).reshape(-1, 1, 8, 8), labels
 
 
 def read_mnist(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
