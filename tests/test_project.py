@@ -35,6 +35,7 @@ def test_a_wheel_works_with_nothing_of_the_repository_beside_it(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(target)}
     for arguments in (
         ["list", "experiments"],
+        ["list", "datasets"],
         ["run", "--set", "rounds=1", "--out", "run"],
         ["report", "run", "--out", "page.html"],
     ):

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from fedsol.data.catalog import SPECS, find_spec, load
+from fedsol.data.types import DatasetSpec
 from fedsol.errors import InputError
 
 NAMES = [
@@ -70,3 +72,9 @@ def test_the_table_is_read_without_heavy_imports() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_misspelled_key_in_the_table_is_refused() -> None:
+    row = {**vars(SPECS["mnist"]), "roudns": 5}
+    with pytest.raises(ValidationError, match="roudns"):
+        TypeAdapter(DatasetSpec).validate_python(row)

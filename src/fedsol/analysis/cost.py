@@ -26,10 +26,10 @@ from fedsol.core.messages import State
 from fedsol.core.randomness import generator_for, one_torch_thread
 from fedsol.core.weights import Weights, add, clone, pick, size_in_bytes
 from fedsol.data.batches import Batch
-from fedsol.data.catalog import SPECS
+from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
-from fedsol.federation.federation import Federation, assemble, fill_defaults, load_dataset
+from fedsol.federation.federation import Federation, assemble, fill_defaults
 from fedsol.federation.local_training import give_gradients, make_optimizer, make_task
 from fedsol.studies.variants import parse_variants
 

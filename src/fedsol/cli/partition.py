@@ -16,9 +16,10 @@ MOST_CLIENTS, MOST_CLASSES = 20, 20
 def partition(experiment: ExperimentArgument = None, changes: SetOption = None, out: OutOption = None) -> None:
     """Split the data among clients; show a table and a picture, and save a manifest with a hash."""
     from fedsol.core.files import make_directory
+    from fedsol.data.catalog import load_dataset
     from fedsol.data.manifest import Manifest, label_counts, save_manifest
     from fedsol.data.summary import partition_summary
-    from fedsol.federation.federation import fill_defaults, load_dataset, partition_of
+    from fedsol.federation.federation import fill_defaults, partition_of
     from fedsol.plots.partition import draw_partition
     from fedsol.runs.directory import RunDirectory
 

@@ -1,168 +1,32 @@
-"""The table of datasets that fedsol knows by name, and how to load one."""
+"""The datasets that fedsol knows by name (`datasets.toml`), and how to load what `[data]` names."""
 
+import tomllib
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
 
-from fedsol.config.tables import unknown_name
-from fedsol.data import readers, sources
+from fedsol.config.tables import PRIVATE, DataSettings, unknown_name
+from fedsol.core.imports import import_object
 from fedsol.data.files import DatasetFiles, FileResult
 from fedsol.data.folders import CACHE_FOLDER
-from fedsol.data.own import read_medmnist
-from fedsol.data.types import Augmentation, Dataset, DatasetSpec, ImageOptions
+from fedsol.data.own import check_augmentation, load_own
+from fedsol.data.private import private_dataset
+from fedsol.data.types import Dataset, DatasetSpec, ImageOptions, Split
 from fedsol.errors import InputError
 
-CROP_AND_FLIP = Augmentation(pad=4, flip=True)
-CROP_FLIP_AND_CUTOUT = Augmentation(pad=4, flip=True, cutout=16)
 
-_MNIST = DatasetSpec(
-    name="mnist",
-    title="28 x 28 grayscale handwritten digits",
-    classes=10,
-    train_size=60_000,
-    test_size=10_000,
-    shape=(1, 28, 28),
-    mean=(0.1307,),
-    std=(0.3081,),
-    reader=readers.read_mnist,
-    rounds=200,
-    augmentation=CROP_AND_FLIP,
-    files=sources.MNIST,
-)
-_CIFAR10 = DatasetSpec(
-    name="cifar10",
-    title="32 x 32 color images of ten kinds of animals and vehicles",
-    classes=10,
-    train_size=50_000,
-    test_size=10_000,
-    shape=(3, 32, 32),
-    mean=(0.49139968, 0.48215827, 0.44653124),
-    std=(0.24703233, 0.24348505, 0.26158768),
-    reader=readers.read_cifar10,
-    augmentation=CROP_FLIP_AND_CUTOUT,
-    files=sources.CIFAR10,
-)
-_ROWS = (
-    DatasetSpec(
-        name="digits",
-        title="8 x 8 handwritten digits that come with scikit-learn: no download",
-        classes=10,
-        train_size=1_437,
-        test_size=360,
-        shape=(1, 8, 8),
-        # Values 0 … 16 are stored times 15; with these a model sees value / 16.
-        mean=(0.0,),
-        std=(240 / 255,),
-        reader=readers.read_digits,
-        clients=20,
-        fraction=0.2,
-        rounds=100,
-        channels=1,
-    ),
-    _MNIST,
-    replace(
-        _MNIST,
-        name="fashion-mnist",
-        title="28 x 28 grayscale images of clothes",
-        mean=(0.2860,),
-        std=(0.3530,),
-        files=sources.FASHION_MNIST,
-    ),
-    _CIFAR10,
-    replace(
-        _CIFAR10,
-        name="cifar100",
-        title="32 x 32 color images of a hundred kinds of things (the fine labels)",
-        classes=100,
-        mean=(0.5071, 0.4865, 0.4409),
-        std=(0.2673, 0.2564, 0.2762),
-        reader=readers.read_cifar100,
-        files=sources.CIFAR100,
-    ),
-    DatasetSpec(
-        name="svhn",
-        title="32 x 32 color digits of house numbers, without the extra training images",
-        classes=10,
-        train_size=73_257,
-        test_size=26_032,
-        shape=(3, 32, 32),
-        mean=(0.4376821, 0.4437697, 0.47280442),
-        std=(0.19803012, 0.20101562, 0.19703614),
-        reader=readers.read_svhn,
-        rounds=200,
-        augmentation=CROP_AND_FLIP,
-        files=sources.SVHN,
-    ),
-    DatasetSpec(
-        name="cinic10",
-        title="32 x 32 color images, CIFAR-10's classes from CIFAR-10 and ImageNet",
-        classes=10,
-        train_size=90_000,
-        test_size=90_000,
-        shape=(3, 32, 32),
-        mean=(0.47889522, 0.47227842, 0.43047404),
-        std=(0.24205776, 0.23828046, 0.25874835),
-        reader=readers.read_cinic10,
-        clients=200,
-        fraction=0.05,
-        augmentation=Augmentation(pad=4, pad_mode="reflect", flip=True),
-        files=sources.CINIC10,
-    ),
-    DatasetSpec(
-        name="pathmnist",
-        title="28 x 28 color microscope images of nine kinds of colon tissue",
-        classes=9,
-        train_size=100_000,
-        test_size=7_180,
-        shape=(3, 28, 28),
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-        reader=read_medmnist,
-        clients=200,
-        fraction=0.05,
-        rounds=200,
-        augmentation=Augmentation(flip=True),
-        files=sources.PATHMNIST,
-    ),
-    DatasetSpec(
-        name="tissuemnist",
-        title="28 x 28 grayscale microscope images of eight kinds of kidney cells",
-        classes=8,
-        train_size=189_106,
-        test_size=47_280,
-        shape=(1, 28, 28),
-        mean=(0.5,),
-        std=(0.5,),
-        reader=read_medmnist,
-        clients=200,
-        fraction=0.05,
-        rounds=200,
-        augmentation=Augmentation(flip=True),
-        files=sources.TISSUEMNIST,
-    ),
-    DatasetSpec(
-        name="imagenet100",
-        title="a hundred classes of ImageNet from your own folder, resized to 64 x 64 (or image_size)",
-        classes=100,
-        train_size=126_689,
-        test_size=5_000,
-        shape=(3, 64, 64),
-        mean=(0.485, 0.456, 0.406),
-        std=(0.229, 0.224, 0.225),
-        reader=readers.read_imagenet100,
-        augmentation=CROP_FLIP_AND_CUTOUT,
-        folders=("train", "val"),
-        by_hand=(
-            "ImageNet may not be redistributed: put your images of 100 classes there, "
-            "as train/<class>/*.JPEG and val/<class>/*.JPEG"
-        ),
-        image_size=64,
-        exact_sizes=False,  # there are several choices of 100 classes, with different numbers of images
-    ),
-)
+def _read_specs() -> dict[str, DatasetSpec]:
+    table = tomllib.loads(resources.files("fedsol.data").joinpath("datasets.toml").read_text(encoding="utf-8"))
+    for name, row in table.items():
+        reader = import_object(f"fedsol.data.{row['reader']}", f"{name}.reader")
+        row |= {"name": name, "reader": reader}
+    return TypeAdapter(dict[str, DatasetSpec]).validate_python(table)
 
-SPECS: dict[str, DatasetSpec] = {row.name: row for row in _ROWS}
+
+SPECS = _read_specs()
 
 
 def find_spec(name: str) -> DatasetSpec:
@@ -170,6 +34,49 @@ def find_spec(name: str) -> DatasetSpec:
     if name not in SPECS:
         raise unknown_name("data.name", name, SPECS)
     return SPECS[name]
+
+
+def load_dataset(settings: DataSettings) -> Dataset:
+    """Return the dataset that `[data]` names, with its channels, augmentation and part."""
+    if settings.name == PRIVATE:
+        dataset = private_dataset(settings)
+    elif settings.name in SPECS:
+        dataset = _load_named(settings)
+    else:
+        dataset = load_own(settings)
+    dataset = with_image_settings(dataset, settings)
+    return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
+
+
+def _evenly_spread(split: Split, part: float) -> Split:
+    """Return every n-th sample of a split, so that files sorted by class still have all classes."""
+    indices = torch.linspace(0, len(split) - 1, max(1, round(part * len(split))), dtype=torch.float64).long()
+    owners = None if split.clients is None else split.clients[indices]
+    return Split(split.inputs[indices], split.labels[indices], owners)
+
+
+def with_image_settings(dataset: Dataset, settings: DataSettings) -> Dataset:
+    """Return the dataset with the channels and the augmentation of `[data]`."""
+    changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
+    if dataset.train.inputs.dtype != torch.uint8:
+        if changes or settings.channels is not None:
+            raise InputError(f"data.channels, data.augmentation: must not be set, as {settings.name!r} has no images")
+        return dataset
+    stored = dataset.train.inputs.shape[1]
+    channels = settings.channels if settings.channels is not None else dataset.channels
+    if channels != stored != 1:
+        raise InputError(f"data.channels: must be {stored}, as in the images of {settings.name!r} (got {channels})")
+    augmentation = replace(dataset.augmentation, **changes)
+    check_augmentation(augmentation, dataset.train.inputs)
+    return replace(dataset, augmentation=augmentation, channels=channels)
+
+
+def _load_named(settings: DataSettings) -> Dataset:
+    for key in ("test_fraction", "layout"):
+        if getattr(settings, key) != DataSettings.model_fields[key].default:
+            raise InputError(f"data.{key}: must not be set for {settings.name!r}: it is for your own data")
+    root = Path(settings.root).expanduser()
+    return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 
 
 def load(

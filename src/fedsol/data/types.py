@@ -8,9 +8,11 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ConfigDict, with_config
 from torch import Tensor
 
 Array = NDArray[np.generic]
+KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Split:
         return len(self.labels)
 
 
+@with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
 class Augmentation:
     """The training transform: pad and crop, flip, then (after normalizing) cutout."""
@@ -60,6 +63,7 @@ class Dataset:
         return (self.channels, *shape[1:]) if self.train.inputs.dtype == torch.uint8 else shape
 
 
+@with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
 class Member:
     """A file in an extracted archive: its exact size, and its checksum if the publisher's is known."""
@@ -69,6 +73,7 @@ class Member:
     checksum: str | None = None
 
 
+@with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
 class RemoteFile:
     """A file as its publisher offers it.
@@ -103,9 +108,10 @@ Reader = Callable[[Path, "DatasetSpec", ImageOptions], Sequence[Split]]
 """Reads the files in a dataset's folder into its training and test splits."""
 
 
+@with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
 class DatasetSpec:
-    """One row of the table of datasets.
+    """One table of `datasets.toml`.
 
     `shape` is that of a stored image, (channels, height, width); `channels` is what a model sees. `clients`, `fraction`
     and `rounds` are the settings of the FedSOL paper's experiments. `image_size` is the default size of datasets whose

@@ -1,7 +1,6 @@
 """Federation: the data, partition, model and algorithm of an experiment, the same in every process."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,15 +11,14 @@ from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
 from fedsol.config.experiment import Experiment
-from fedsol.config.tables import PRIVATE, DataSettings
+from fedsol.config.tables import PRIVATE
 from fedsol.core.messages import Job, ServerState, State, Update
 from fedsol.core.randomness import generator_for, key_for, numpy_generator_for
 from fedsol.core.weights import Weights, on_device, pick
 from fedsol.data.batches import evaluation_batches
-from fedsol.data.catalog import SPECS, load
-from fedsol.data.own import check_augmentation, load_own
+from fedsol.data.catalog import SPECS, load_dataset, with_image_settings
 from fedsol.data.partition import make_partition
-from fedsol.data.private import load_private, private_dataset
+from fedsol.data.private import load_private
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
@@ -148,49 +146,6 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     return Federation(experiment, dataset, partition, model, algorithm, device)
-
-
-def load_dataset(settings: DataSettings) -> Dataset:
-    """Return the dataset that `[data]` names, with its channels, augmentation and part."""
-    if settings.name == PRIVATE:
-        dataset = private_dataset(settings)
-    elif settings.name in SPECS:
-        dataset = _load_named(settings)
-    else:
-        dataset = load_own(settings)
-    dataset = with_image_settings(dataset, settings)
-    return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
-
-
-def _evenly_spread(split: Split, part: float) -> Split:
-    """Return every n-th sample of a split, so that files sorted by class still have all classes."""
-    indices = torch.linspace(0, len(split) - 1, max(1, round(part * len(split))), dtype=torch.float64).long()
-    owners = None if split.clients is None else split.clients[indices]
-    return Split(split.inputs[indices], split.labels[indices], owners)
-
-
-def with_image_settings(dataset: Dataset, settings: DataSettings) -> Dataset:
-    """Return the dataset with the channels and the augmentation of `[data]`."""
-    changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
-    if dataset.train.inputs.dtype != torch.uint8:
-        if changes or settings.channels is not None:
-            raise InputError(f"data.channels, data.augmentation: must not be set, as {settings.name!r} has no images")
-        return dataset
-    stored = dataset.train.inputs.shape[1]
-    channels = settings.channels if settings.channels is not None else dataset.channels
-    if channels != stored != 1:
-        raise InputError(f"data.channels: must be {stored}, as in the images of {settings.name!r} (got {channels})")
-    augmentation = replace(dataset.augmentation, **changes)
-    check_augmentation(augmentation, dataset.train.inputs)
-    return replace(dataset, augmentation=augmentation, channels=channels)
-
-
-def _load_named(settings: DataSettings) -> Dataset:
-    for key in ("test_fraction", "layout"):
-        if getattr(settings, key) != DataSettings.model_fields[key].default:
-            raise InputError(f"data.{key}: must not be set for {settings.name!r}: it is for your own data")
-    root = Path(settings.root).expanduser()
-    return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 
 
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:

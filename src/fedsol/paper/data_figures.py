@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsol.data.catalog import SPECS
+from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.manifest import Partition
 from fedsol.data.own import samples_of
 from fedsol.data.readers import read_npz
 from fedsol.data.summary import partition_summary
-from fedsol.federation.federation import load_dataset, partition_of
+from fedsol.federation.federation import partition_of
 from fedsol.paper.numbers import Key, figure_heading
 from fedsol.paper.recipe import Cell, Drawn, Figure, Folders, Ours, UntrainedTable, titled
 from fedsol.paper.selection import check_data, missing_files

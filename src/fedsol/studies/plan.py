@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import DataSettings
 from fedsol.core.randomness import generator_for
-from fedsol.data.catalog import SPECS, stored_shape
+from fedsol.data.catalog import SPECS, load_dataset, stored_shape, with_image_settings
 from fedsol.data.files import DatasetFiles
 from fedsol.data.types import Dataset, DatasetSpec, Split
 from fedsol.engines import available_cores
 from fedsol.errors import InputError
-from fedsol.federation.federation import fill_defaults, load_dataset, partition_of, with_image_settings
+from fedsol.federation.federation import fill_defaults, partition_of
 from fedsol.federation.sampling import sample_size, trains_alone
 from fedsol.studies.variants import Variant
 
