@@ -41,4 +41,5 @@ def test_labels_fit_over_their_panels() -> None:
 
 
 def test_the_running_median_by_hand() -> None:
-    assert _running_median(np.array([3.0, 1.0, 2.0, 9.0])).tolist() == [2.0, 2.0, 2.0, 5.5]
+    shuffled = Accuracies("a", [9.0, 3.0, 2.0, 1.0], [40, 10, 30, 20])
+    assert _running_median(shuffled) == ([10, 20, 30, 40], [2.0, 2.0, 2.0, 5.5])

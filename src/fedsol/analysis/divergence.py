@@ -13,6 +13,7 @@ from torch import Tensor
 from fedsol.analysis.base import Runs, Series
 from fedsol.analysis.replay import LocalRound
 from fedsol.analysis.rounds import RoundAnalysis
+from fedsol.core.statistics import sample_mean_std
 from fedsol.federation.federation import Federation
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class DivergenceAnalysis(RoundAnalysis[Found, Divergence]):
 
     def draw(self, found: Found, subject: str) -> Figure:
         from fedsol.plots.curves import curve_by_round, curve_panel
-        from fedsol.plots.panels import bar_panel, short_layer, spread
+        from fedsol.plots.panels import bar_panel, short_layer
         from fedsol.plots.style import new_figure
 
         layers = list(found[0].runs[0][-1].layers_to_global)
@@ -113,12 +114,12 @@ class DivergenceAnalysis(RoundAnalysis[Found, Divergence]):
                 curve_panel(panels[0, column], curves, name, "round", "distance")
             else:
                 bars = {
-                    label: [spread(value for one in ones for value in getattr(one, each))]
+                    label: [sample_mean_std(value for one in ones for value in getattr(one, each))]
                     for label, ones in last.items()
                 }
                 bar_panel(panels[0, column], ["mean and std over clients"], bars, name, "distance")
             layered = {
-                label: [spread(getattr(one, by_layer).get(layer) for one in ones) for layer in layers]
+                label: [sample_mean_std(getattr(one, by_layer).get(layer) for one in ones) for layer in layers]
                 for label, ones in last.items()
             }
             shown = [short_layer(layer) if column == 0 else "" for layer in layers]

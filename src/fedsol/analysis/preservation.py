@@ -14,6 +14,7 @@ import torch
 from fedsol.analysis.base import Analysis, Runs, Series
 from fedsol.analysis.replay import LocalRound
 from fedsol.analysis.rounds import RoundAnalysis
+from fedsol.core.statistics import sample_mean_std
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation
 from fedsol.runs.rows import Row
@@ -235,12 +236,12 @@ def _draw_rounds(figure: Figure, found: Found) -> None:
 
 
 def _draw_bars(figure: Figure, found: Found) -> None:
-    from fedsol.plots.panels import bar_panel, percent_ticks, spread
+    from fedsol.plots.panels import bar_panel, percent_ticks
 
     groups = ["all classes", "classes the client holds", "classes it does not hold"]
     bars = {
         f"{item.label}: {when}": [
-            spread(chain.from_iterable(_by_round(item, name).values()))
+            sample_mean_std(chain.from_iterable(_by_round(item, name).values()))
             for name in (when, f"held_{when}", f"absent_{when}")
         ]
         for item in found

@@ -17,6 +17,7 @@ from fedsol.analysis.base import Runs, Series
 from fedsol.analysis.replay import LocalRound, Replay
 from fedsol.analysis.rounds import RoundAnalysis
 from fedsol.config.tables import unknown_name
+from fedsol.core.statistics import sample_mean_std
 from fedsol.federation.federation import Federation
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
         return [item.map(of) for item in runs.series]
 
     def draw(self, found: Found, subject: str) -> Figure:
-        from fedsol.plots.panels import bar_panel, log_axis, short_layer, spread
+        from fedsol.plots.panels import bar_panel, log_axis, short_layer
         from fedsol.plots.style import new_figure
 
         first = found[0].runs[0]
@@ -135,7 +136,7 @@ class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
         for axes, (name, heading, label) in zip(figure.subplots(1, 3, sharey=True), PANELS, strict=True):
             bars = {
                 item.label: [
-                    spread(getattr(run.layers[layer], name) for run in item.runs if layer in run.layers)
+                    sample_mean_std(getattr(run.layers[layer], name) for run in item.runs if layer in run.layers)
                     for layer in first.layers
                 ]
                 for item in found

@@ -1,5 +1,6 @@
 """Learning curves: the mean over seeds with a band of one standard deviation."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +12,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from fedsol.core.statistics import MeanStd, sample_mean_std
 from fedsol.errors import InputError
 from fedsol.plots.panels import integer_ticks, percent_ticks
-from fedsol.plots.style import (
-    Figure,
-    fedsol_style,
-    legend_below,
-    legend_outside,
-    light_grid,
-    line_look,
-    new_figure,
-    save_figure,
-)
+from fedsol.plots.style import Figure, fedsol_style, legend_outside, light_grid, line_look, new_figure, save_figure
 
+DIVERGED = MeanStd(math.nan, math.nan)
 MARKERS_PER_CURVE = 8
 ACCURACIES = (("test_accuracy", "test accuracy"), ("held_out_accuracy", "accuracy on the clients' hold-out sets"))
 
@@ -56,12 +50,10 @@ def accuracy_curves(runs: Sequence[tuple[str, Sequence[Rows]]]) -> tuple[list[Cu
 
     That is the accuracy on the global test set; if no run has one (in a deployment), on the clients' hold-out sets.
     """
-    tables = [(label, [{row["round"]: row for row in rows} for rows in seeds]) for label, seeds in runs]
-    every = [row for _, seeds in tables for table in seeds for row in table.values()]
+    every = [row for _, seeds in runs for rows in seeds for row in rows]
     key, name = next((pair for pair in ACCURACIES if any(row.get(pair[0]) is not None for row in every)), ACCURACIES[0])
     curves = [
-        curve_by_round(label, [{number: row.get(key) for number, row in table.items()} for table in seeds])
-        for label, seeds in tables
+        curve_by_round(label, [{row["round"]: row.get(key) for row in rows} for rows in seeds]) for label, seeds in runs
     ]
     return curves, name
 
@@ -77,17 +69,13 @@ def mean_and_std(curve: Curve) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]
             raise InputError(
                 f"curve {curve.label!r}: seed {seed}: must have {len(curve.rounds)} values (got {len(row)})"
             )
-    given = np.array([[value is not None for value in row] for row in curve.values], dtype=bool)
-    numbers = np.array([[value or 0.0 for value in row] for row in curve.values], dtype=np.float64)
-    if not has_values(curve):
-        raise InputError(f"curve {curve.label!r}: has no values")
-    numbers[~np.isfinite(numbers)] = np.nan
-    seeds = given.sum(axis=0)
-    known = seeds > 0
-    numbers, given, seeds = numbers[:, known], given[:, known], seeds[known]
-    mean = numbers.sum(axis=0) / seeds
-    squares = (np.where(given, numbers - mean, 0.0) ** 2).sum(axis=0)
-    return np.asarray(curve.rounds)[known], mean, np.sqrt(squares / np.maximum(seeds - 1, 1))
+    points = []
+    for place, *values in zip(curve.rounds, *curve.values, strict=True):
+        known = [value for value in values if value is not None]
+        if found := sample_mean_std(known) if all(map(math.isfinite, known)) else DIVERGED:
+            points.append((place, *found))
+    rounds, mean, std = (np.array(column) for column in zip(*points, strict=True))
+    return rounds, mean, std
 
 
 def draw_curves(
@@ -111,7 +99,8 @@ def curves_figure(series: Sequence[Curve], title: str | None = None, ylabel: str
     rounds = [number for curve in series for number in curve.rounds]
     room = 0.015 * (max(rounds) - min(rounds)) or 0.5
     axes.set_xlim(min(rounds) - room, max(rounds) + room)  # also where a diverged curve has nothing to draw
-    (legend_below if below else legend_outside)(axes, lines, [curve.label for curve in series], handlelength=3.2)
+    place: dict[str, Any] = {"bbox_to_anchor": (0.0, -0.16)} if below else {}
+    legend_outside(axes, lines, [curve.label for curve in series], handlelength=3.2, **place)
     return figure
 
 

@@ -1,18 +1,17 @@
 """Parts that several figures share: lines over numbers, grouped bars, heat maps, ticks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-from fedsol.core.statistics import sample_mean_std
 from fedsol.plots.style import BLUE, INK, LINE_COLORS, light_grid, line_look, text_color_on
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
@@ -28,11 +27,6 @@ def percent_ticks(axis: Axis) -> None:
 def integer_ticks(axis: Axis, most: int = 6) -> None:
     """Put ticks at whole numbers only."""
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-
-
-def spread(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return mean and standard deviation of the values there are, for `bar_panel`; None if there are none."""
-    return sample_mean_std(values)
 
 
 Spread = tuple[float, float, float]
@@ -59,7 +53,7 @@ def number_panel(
     if len(values) <= 8:
         axes.xaxis.set_major_locator(FixedLocator(values))
         axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     percent_ticks(axes.yaxis)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     light_grid(axes)
@@ -100,15 +94,11 @@ def bar_panel(
     return patches
 
 
-def heat_panel(figure: Figure, axes: Axes, table: Any, label: str, limits: tuple[float, float] | None = None) -> None:
+def heat_panel(figure: Figure, axes: Axes, table: Any, label: str, limits: tuple[float, float]) -> None:
     """Draw a table as colors from white to dark blue, readable in gray; gaps (NaN) are hatched."""
-    values = np.ma.filled(np.ma.masked_invalid(np.ma.asarray(table, dtype=np.float64)), np.nan)
-    finite = values[np.isfinite(values)]
-    low, high = limits or ((float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0))
     axes.patch.set(hatch="///", edgecolor="#BBBBBB")
-    image = axes.imshow(
-        np.ma.masked_invalid(values), aspect="auto", interpolation="nearest", cmap=SEQUENTIAL, vmin=low, vmax=high
-    )
+    scale = Normalize(*limits)
+    image = axes.imshow(table, aspect="auto", interpolation="nearest", cmap=SEQUENTIAL, norm=scale)
     axes.tick_params(length=0)
     bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=18)
     bar.set_label(label)
@@ -120,9 +110,9 @@ def write_values(axes: Axes, table: Any, limits: tuple[float, float]) -> None:
     low, high = limits
     for (row, column), value in np.ndenumerate(np.asarray(table, dtype=np.float64)):
         if np.isfinite(value):
-            shade = SEQUENTIAL((value - low) / (high - low) if high > low else 0.5)
-            text = text_color_on((shade[0], shade[1], shade[2]))
-            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=8, color=text)
+            red, green, blue, _ = SEQUENTIAL((value - low) / (high - low) if high > low else 0.5)
+            color = text_color_on((red, green, blue))
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=8, color=color)
 
 
 def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
@@ -130,7 +120,7 @@ def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=at))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def short_layer(name: str) -> str:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from fedsol.data.manifest import Indices, Partition, label_counts
@@ -31,6 +31,7 @@ from fedsol.plots.style import (
 MOST_BARS = 30
 MOST_BAR_CLASSES = 24
 """More clients or classes than this are drawn as a heat map."""
+THOUSANDS = "{x:,.0f}"
 LEGEND: dict[str, Any] = {"title": "class", "handlelength": 1.0, "handleheight": 1.0}
 
 
@@ -89,8 +90,7 @@ def _bars(counts: Indices, title: str | None) -> Figure:
     patches = _bar_panel(axes, counts, int(counts.sum(axis=1).max()))
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
     legend_outside(axes, patches, [str(label) for label in range(classes)], **LEGEND)
-    if title:
-        axes.set_title(title)
+    axes.set_title(title or "")
     return figure
 
 
@@ -116,7 +116,7 @@ def _bar_panel(axes: Axes, counts: Indices, widest: int, letters: float = 1.0) -
         axes.annotate(f"{size:,}", (size, client), fontsize=7.5, color=GRAY, **beside)
     axes.set(xlim=(0, widest * (1 + 0.09 * letters)), ylim=(clients - 0.4, -0.6), xlabel="samples", ylabel="client")
     axes.set_yticks(np.arange(clients))
-    axes.xaxis.set_major_formatter(_thousands())
+    axes.xaxis.set_major_formatter(THOUSANDS)
     axes.spines["left"].set_visible(False)
     light_grid(axes, "x")
     return patches
@@ -131,7 +131,7 @@ def _heat_map(counts: Indices, title: str | None) -> Figure:
         np.arange(clients + 1) - 0.5, np.append(counts.sum(axis=1), 0), step="post", color=BLUE, linewidth=0
     )
     size_axes.set(ylabel="samples", ylim=(0, None))
-    size_axes.yaxis.set_major_formatter(_thousands())
+    size_axes.yaxis.set_major_formatter(THOUSANDS)
     size_axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     light_grid(size_axes, "y")
 
@@ -147,13 +147,8 @@ def _heat_map(counts: Indices, title: str | None) -> Figure:
     map_axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     map_axes.tick_params(length=0)
     map_axes.spines[["top", "right"]].set_visible(True)
-    bar = figure.colorbar(image, ax=map_axes, pad=0.015, aspect=8.5 * map_height, format=_thousands())
+    bar = figure.colorbar(image, ax=map_axes, pad=0.015, aspect=8.5 * map_height, format=THOUSANDS)
     bar.set_label("samples (square-root scale)")
     bar.outline.set_linewidth(0.6)
-    if title:
-        size_axes.set_title(title)
+    size_axes.set_title(title or "")
     return figure
-
-
-def _thousands() -> FuncFormatter:
-    return FuncFormatter(lambda value, _: f"{value:,.0f}")

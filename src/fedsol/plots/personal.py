@@ -1,6 +1,7 @@
 """Figures of personal models: the distribution of their accuracies, and accuracy against the client's samples."""
 
 import math
+import statistics
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +46,7 @@ def draw_distribution(series: Sequence[Accuracies], path: str | Path, title: str
         )
         percent_ticks(axes.xaxis)
         light_grid(axes, "x")
-        if title:
-            axes.set_title(title)
+        axes.set_title(title or "")
         return save_figure(figure, path)
 
 
@@ -80,7 +80,7 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
     _check(series)
     columns = min(len(series), 2 if len(series) <= 4 else 3)
     rows = -(-len(series) // columns)
-    medians = [_median_by_size(one) for one in series]
+    medians = [_running_median(one) for one in series]
     with fedsol_style():
         figure = new_figure(7.2, 1.2 + (2.2 if columns < 3 else 1.75) * rows, title or "")
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -97,7 +97,11 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
             axes.set_axis_off()
         for axes in panels[max(0, len(series) - columns) : len(series)]:
             axes.tick_params(labelbottom=True)
-        _scale_sizes(panels[0], [size for one in series for size in one.sizes])
+        sizes = [size for one in series for size in one.sizes]
+        if max(sizes) < 10 * min(sizes):  # too alike for a logarithmic axis to have ticks
+            integer_ticks(panels[0].xaxis, 4)
+        else:
+            log_axis(panels[0], (1.0, 3.0))
         percent_ticks(panels[0].yaxis)
         others = "; gray: those of the other panels" if len(series) > 1 else ""
         figure.supxlabel(
@@ -114,25 +118,12 @@ def _wrapped(label: str) -> str:
     return "\n".join(line for part in parts for line in textwrap.wrap(part, PANEL_LETTERS))
 
 
-def _scale_sizes(axes: Axes, sizes: Sequence[int]) -> None:
-    """Scale the axis that all panels share: logarithmic, unless the sizes are too alike for it to have ticks."""
-    if max(sizes) < 10 * min(sizes):
-        integer_ticks(axes.xaxis, 4)
-    else:
-        log_axis(axes, (1.0, 3.0))
-
-
-def _median_by_size(one: Accuracies) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
-    """Return the sizes in order, and the running median of the accuracies."""
-    order = np.argsort(one.sizes, kind="stable")
-    return np.asarray(one.sizes)[order], _running_median(np.asarray(one.accuracies, dtype=np.float64)[order])
-
-
-def _running_median(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Return the median of each value and its neighbors, a fifth of all values together."""
+def _running_median(one: Accuracies) -> tuple[list[int], list[float]]:
+    """Return the sizes in order, and the median of each accuracy and its neighbors, a fifth of all together."""
+    order = np.argsort(one.sizes, kind="stable").tolist()
+    sizes, values = [one.sizes[client] for client in order], [one.accuracies[client] for client in order]
     reach = max(1, len(values) // 10)
-    windows = [values[max(0, at - reach) : at + reach + 1] for at in range(len(values))]
-    return np.array([np.median(window) for window in windows])
+    return sizes, [statistics.median(values[max(0, at - reach) : at + reach + 1]) for at in range(len(values))]
 
 
 def _check(series: Sequence[Accuracies]) -> None:

@@ -70,12 +70,7 @@ def light_grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
 
 def legend_outside(axes: Axes, handles: Sequence[Artist], labels: Sequence[str], **look: Any) -> None:
     """Put a legend to the right of the axes, where it hides no data; names may start with an underscore."""
-    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
-
-
-def legend_below(axes: Axes, handles: Sequence[Artist], labels: Sequence[str], **look: Any) -> None:
-    """Put a legend under the axes, one name per line, for many or long names."""
-    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(0.0, -0.16), **look)
+    axes.legend(handles, labels, **{"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), **look})
 
 
 def line_look(index: int) -> dict[str, Any]:

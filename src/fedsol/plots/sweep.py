@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedsol.errors import InputError
@@ -26,12 +27,14 @@ def draw_sweep(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str)
     others = [key for key in keys if key not in numeric]
     with fedsol_style():
         if len(numeric) == 2 and not others and _is_grid(rows, numeric):
-            return _heat_map(done, numeric, stem, title)
-        if len(numeric) == 1 and len({_name(row, others) for row in done}) <= MOST_LINES:
-            return _lines(done, numeric[0], others, stem, title)
-        if len(numeric) == len(keys) > 0 and not _is_grid(rows, numeric):
-            return _scatter(done, numeric, stem, title)
-        return _bars(rows, stem, title)
+            figure = _heat_map(done, numeric, title)
+        elif len(numeric) == 1 and len({_name(row, others) for row in done}) <= MOST_LINES:
+            figure = _lines(done, numeric[0], others, title)
+        elif len(numeric) == len(keys) > 0 and not _is_grid(rows, numeric):
+            figure = _scatter(done, numeric, title)
+        else:
+            figure = _bars(rows, title)
+        return save_pictures(figure, stem)
 
 
 def draw_factors(
@@ -55,7 +58,7 @@ def draw_factors(
         return save_pictures(figure, stem)
 
 
-def _lines(rows: Sequence[Row], key: str, others: Sequence[str], stem: Path, title: str) -> list[Path]:
+def _lines(rows: Sequence[Row], key: str, others: Sequence[str], title: str) -> Figure:
     found: dict[str, list[Spread]] = {}
     for row in rows:
         result = row["final_accuracy"]
@@ -66,10 +69,10 @@ def _lines(rows: Sequence[Row], key: str, others: Sequence[str], stem: Path, tit
     axes.set_title(title)
     if others:
         legend_outside(axes, lines, list(found), handlelength=3.2)
-    return save_pictures(figure, stem)
+    return figure
 
 
-def _heat_map(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
+def _heat_map(rows: Sequence[Row], keys: Sequence[str], title: str) -> Figure:
     down, across = (sorted(_values(rows, key)) for key in keys)
     table = np.full((len(down), len(across)), np.nan)
     for row in rows:
@@ -83,10 +86,10 @@ def _heat_map(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) 
     axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
     axes.set_yticks(range(len(down)), [f"{value:g}" for value in down])
     axes.set(xlabel=keys[1], ylabel=keys[0], title=title)
-    return save_pictures(figure, stem)
+    return figure
 
 
-def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -> list[Path]:
+def _scatter(rows: Sequence[Row], keys: Sequence[str], title: str) -> Figure:
     """Draw what a search has tried: the accuracy by each key."""
     figure = new_figure(max(3.4 * len(keys), 5.0), 3.8, title)
     panels = figure.subplots(1, len(keys), sharey=True, squeeze=False).ravel()
@@ -102,16 +105,16 @@ def _scatter(rows: Sequence[Row], keys: Sequence[str], stem: Path, title: str) -
         light_grid(axes)
     panels[0].set_ylabel("final test accuracy")
     percent_ticks(panels[0].yaxis)
-    return save_pictures(figure, stem)
+    return figure
 
 
-def _bars(rows: Sequence[Row], stem: Path, title: str) -> list[Path]:
+def _bars(rows: Sequence[Row], title: str) -> Figure:
     figure = new_figure(7.4, 1.4 + 0.36 * len(rows))
     axes = figure.add_subplot()
     spreads = [row["final_accuracy"] and (row["final_accuracy"]["mean"], row["final_accuracy"]["std"]) for row in rows]
     bar_panel(axes, [row["label"] for row in rows], {"": spreads}, title, "final test accuracy", horizontal=True)
     percent_ticks(axes.xaxis)
-    return save_pictures(figure, stem)
+    return figure
 
 
 def _values(rows: Sequence[Row], key: str) -> set[Any]:
