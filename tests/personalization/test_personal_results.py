@@ -15,7 +15,7 @@ from fedsol.engines.base import LocalEngine
 from fedsol.federation.federation import Federation
 from fedsol.federation.personal import Outcome, PersonalResult
 from fedsol.personalization.comparison import as_rows, check_baselines, read_entries
-from fedsol.personalization.loop import ClientProgress, Personalizer
+from fedsol.personalization.loop import Personalizer
 from fedsol.personalization.results import PersonalDirectory, client_table
 from fedsol.personalization.statistics import Losers, Spread, losers, spread, summary_of
 from tests.support.cases import experiment
@@ -46,14 +46,11 @@ class StopAfterError(Exception):
 
 
 def stop_after(count):
-    seen = []
-
-    def finished(result):
-        seen.append(result)
-        if len(seen) == count:
+    def progress(done, clients):
+        if done == count:
             raise StopAfterError
 
-    return ClientProgress(finished=finished)
+    return progress
 
 
 @pytest.mark.parametrize("where", [{}, WORKERS])
@@ -64,10 +61,9 @@ def test_killed_and_resumed_it_ends_the_same(run_folder, whole, tmp_path, where)
     rows = tmp_path / "clients.jsonl"
     rows.write_bytes(rows.read_bytes()[:-7])  # the kill tore the last line
     assert len(PersonalDirectory(tmp_path).read_results()) == 1
-    started = []
-    progress = ClientProgress(started=lambda done, clients: started.append((done, clients)))
-    found = Personalizer(where, progress).run(run_folder, changes=changes, out=tmp_path, resume=True)
-    assert started == [(1, 4)]
+    shown = []
+    found = Personalizer(where, lambda *counts: shown.append(counts)).run(run_folder, None, changes, tmp_path, True)
+    assert shown == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert found.results == whole.results == PersonalDirectory(tmp_path).read_results()
     again = Personalizer(engine=no_engine).run(run_folder, changes=changes, out=tmp_path, resume=True)
     assert again == found
@@ -83,12 +79,12 @@ def test_a_run_in_memory_is_as_good_as_one_on_disk(run_folder, whole):
 
 
 def test_ctrl_c_keeps_what_is_finished(run_folder, whole, tmp_path):
-    def interrupt(_result):
-        os.kill(os.getpid(), signal.SIGINT)
+    def interrupt(done, clients):
+        if done:
+            os.kill(os.getpid(), signal.SIGINT)
 
-    personalizer = Personalizer(progress=ClientProgress(finished=interrupt))
     with pytest.raises(KeyboardInterrupt):
-        personalizer.run(run_folder, changes={"epochs": (1, 2)}, out=tmp_path)
+        Personalizer(progress=interrupt).run(run_folder, changes={"epochs": (1, 2)}, out=tmp_path)
     assert PersonalDirectory(tmp_path).read_results() == whole.results[:1]
 
 

@@ -1,17 +1,14 @@
 """`fedsol personalize`: every client's own model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fedsol.cli.console import console, resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import SetOption, new_directory
-
-if TYPE_CHECKING:
-    from fedsol.personalization.loop import ClientProgress
 
 
 def personalize(
@@ -51,8 +48,8 @@ def personalize(
 
 
 @contextmanager
-def _progress(run: Path, place: Path) -> "Iterator[ClientProgress]":
-    from fedsol.personalization.progress import clients_shown
+def _progress(run: Path, place: Path) -> Iterator[Callable[[int, int], None]]:
+    from fedsol.training.progress import clients_shown
 
     with (
         resume_hint(place, "the same command and --resume", "personal.json"),

@@ -53,8 +53,8 @@ class PersonalAccuracy(Accuracy):
     def number(self, cell: Cell, runs: Sequence[Run], console: Console | None = None) -> Ours | None:
         """Personalize every run for every client; models that exist are not made again."""
         from fedsol.personalization.loop import Personalizer
-        from fedsol.personalization.progress import clients_shown
         from fedsol.personalization.statistics import accuracies_after
+        from fedsol.training.progress import clients_shown
 
         values: list[float] = []
         for run in runs:

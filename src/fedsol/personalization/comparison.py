@@ -9,7 +9,7 @@ from typing import Any
 from fedsol.errors import InputError
 from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
+from fedsol.personalization.statistics import summary_of
 
 SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")
 
@@ -44,8 +44,13 @@ def federation_of(description: Mapping[str, Any], settings: PersonalSettings) ->
 def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[Entry]:
     """Read finished results, each with its clients' accuracy alone from a Local-only among them or in `against`."""
     entries = [_read(path) for path in paths]
-    baselines = read_baselines(against)
-    alone = {entry.federation: _alone(entry) for entry in [*entries, *baselines] if entry.is_alone}
+    alone = {
+        entry.federation: {
+            result.client: accuracy for result in entry.results if (accuracy := result.after[-1].accuracy) is not None
+        }
+        for entry in [*entries, *read_baselines(against)]
+        if entry.is_alone
+    }
     return [
         replace(entry, label=label, alone=None if entry.is_alone else alone.get(entry.federation))
         for label, entry in zip(_labels(entries), entries, strict=True)
@@ -54,11 +59,14 @@ def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[En
 
 def read_baselines(paths: Sequence[Path]) -> list[Entry]:
     """Read Local-only results, given by their directory or by that of their run."""
-    found = [_read(_baseline(path)) for path in paths]
-    for path, baseline in zip(paths, found, strict=True):
+    found = []
+    for path in paths:
+        inside = path / "personal" / "local-only"
+        baseline = _read(inside if PersonalDirectory(inside).exists else path)
         if not baseline.is_alone:
             method = baseline.description["settings"]["method"]
             raise InputError(f"--against: {path}: its method must be local-only (got {method!r})")
+        found.append(baseline)
     return found
 
 
@@ -80,17 +88,6 @@ def _read(path: Path) -> Entry:
             f"fedsol personalize RUN --out {path} --resume"
         )
     return Entry("", directory, description, results)
-
-
-def _baseline(path: Path) -> Path:
-    """Return the directory itself, or that of the Local-only results inside a run's directory."""
-    below = path / "personal" / "local-only"
-    return below if PersonalDirectory(below).exists else path
-
-
-def _alone(entry: Entry) -> dict[int, float]:
-    last = accuracies_after(entry.results, epochs_of(entry.results)[-1])
-    return {client: accuracy for client, accuracy in last.items() if accuracy is not None}
 
 
 def _labels(entries: Sequence[Entry]) -> list[str]:

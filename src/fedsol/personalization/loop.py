@@ -41,14 +41,6 @@ class Personalized:
         return summary_of(self.results)
 
 
-@dataclass(frozen=True)
-class ClientProgress:
-    """Follows a personalization; must not change a result."""
-
-    started: Callable[[int, int], None] = lambda done, clients: None
-    finished: Callable[[PersonalResult], None] = lambda result: None
-
-
 def personalize(
     run: Run | str | Path,
     method: str | None = None,
@@ -72,7 +64,8 @@ class Personalizer:
     """Where and how personal models are made; nothing here changes a result."""
 
     where: Mapping[str, Any] = field(default_factory=dict)
-    progress: ClientProgress = field(default_factory=ClientProgress)
+    progress: Callable[[int, int], None] = lambda done, clients: None
+    """Called with the clients that are done and all clients, at the start and after each."""
     engine: Callable[[Federation], Engine] = lambda federation: make_engine(federation, federation.clients)
 
     def run(
@@ -84,7 +77,7 @@ class Personalizer:
         resume: bool = False,
     ) -> Personalized:
         """Do what `personalize` says."""
-        directory = None if out is None else _check_directory(Path(out), resume)
+        directory = None if out is None else check_directory(Path(out), resume)
         if directory is None and resume:
             raise InputError("resume: requires the directory of the results (out)")
         with one_torch_thread():
@@ -104,7 +97,7 @@ class Personalizer:
         """Run the tasks without a saved result, save each result as it comes, and return those of all tasks."""
         found = {result.client: result for result in (directory.read_results() if directory else [])}
         waiting = [task for task in tasks if task.client not in found]
-        self.progress.started(len(found), federation.clients)
+        self.progress(len(found), len(tasks))
         interrupts = Interrupts()
         with interrupts, self.engine(federation) if waiting else nullcontext() as engine:
             answers = engine.run(waiting) if engine else iter(())
@@ -119,13 +112,14 @@ class Personalizer:
                 if directory:
                     directory.append(result)
                 found[result.client] = result
-                self.progress.finished(result)
+                self.progress(len(found), len(tasks))
         if missing := [task.client for task in waiting if task.client not in found]:
             raise RunError(f"no result of clients {missing}; the others are saved: continue with --resume")
         return [found[client] for client in sorted(found)]
 
 
-def _check_directory(out: Path, resume: bool) -> PersonalDirectory:
+def check_directory(out: Path, resume: bool) -> PersonalDirectory:
+    """Return the directory for results; refuse one that has results of another call, or a run."""
     directory = PersonalDirectory(out)
     if directory.exists and not resume:
         raise InputError(f"{out}: holds results already; resume (--resume) or choose another directory (--out)")

@@ -15,7 +15,7 @@ from fedsol.data.manifest import partition_hash
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.federation.personal import PersonalResult, PersonalSettings
-from fedsol.personalization.statistics import accuracies_after, epochs_of, summary_of
+from fedsol.personalization.statistics import summary_of
 from fedsol.runs.directory import RunDirectory, data_hash
 from fedsol.runs.environment import environment
 
@@ -100,40 +100,34 @@ class PersonalDirectory:
             file.flush()
             os.fsync(file.fileno())
 
-    def finish(self, results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> dict[str, Any]:
-        """Write the table of clients and the summary; return the summary."""
+    def finish(self, results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> None:
+        """Write the table of clients and the summary."""
         summary = summary_of(results, alone)
         with disk_errors_named(self.path):
             write_atomically(self.path / "clients.csv", client_table(results, alone))
             write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
-        return summary
 
 
 def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> str:
     """Return the CSV table, a line per client: sizes, accuracy before and after, and accuracy trained alone."""
-    epochs = epochs_of(results)
-    after = {number: accuracies_after(results, number) for number in epochs}
     mixes = any(outcome.mixing is not None for result in results for outcome in result.after)
-    header = ["client", "size", "classes", "test_size", "before", *(f"after_{number}" for number in epochs)]
-    header += [f"mixing_{number}" for number in epochs] if mixes else []
-    header += ["local_only", *(f"loses_{number}" for number in epochs)] if alone is not None else []
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    rows: list[dict[str, Any]] = []
     for result in results:
-        own = [after[number][result.client] for number in epochs]
-        row: list[Any] = [result.client, result.size, result.classes, result.test_size, result.before, *own]
-        row += [outcome.mixing for outcome in result.after] if mixes else []
+        row = {key: value for key, value in result.as_values().items() if key != "after"}
+        row |= {f"after_{outcome.epochs}": outcome.accuracy for outcome in result.after}
+        if mixes:
+            row |= {f"mixing_{outcome.epochs}": outcome.mixing for outcome in result.after}
         if alone is not None:
-            other = alone.get(result.client)
-            row += [other, *(_loses(accuracy, other) for accuracy in own)]
-        writer.writerow(["" if value is None else value for value in row])
+            row["local_only"] = other = alone.get(result.client)
+            for outcome in result.after:
+                own = outcome.accuracy
+                row[f"loses_{outcome.epochs}"] = None if own is None or other is None else int(other > own)
+        rows.append(row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
-
-
-def _loses(own: float | None, alone: float | None) -> int | None:
-    """Return 1 if a client does better alone, 0 if not, None if that is unknown."""
-    return None if own is None or alone is None else int(alone > own)
 
 
 def _json_line(result: PersonalResult) -> str:

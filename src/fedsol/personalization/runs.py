@@ -14,7 +14,7 @@ from fedsol.core.files import make_directory, write_atomically
 from fedsol.errors import InputError
 from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out, parse_epochs
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
-from fedsol.personalization.loop import ClientProgress, Personalizer, check_no_run, no_model
+from fedsol.personalization.loop import Personalizer, check_directory, check_no_run, no_model
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.plots.personal import Accuracies, draw_distribution, draw_sizes
@@ -23,7 +23,7 @@ from fedsol.runs.directory import RunDirectory
 MOST_ROWS = 12
 """Rows of a picture; with more, only the last number of epochs of each method is drawn."""
 
-ShowProgress = Callable[[Path, Path], AbstractContextManager[ClientProgress]]
+ShowProgress = Callable[[Path, Path], AbstractContextManager[Callable[[int, int], None]]]
 """Shows the progress of the run in one directory, whose results go to another."""
 
 
@@ -60,11 +60,6 @@ class Places:
     report: Path
     """The table and the pictures."""
 
-    @property
-    def waiting(self) -> dict[Path, Path]:
-        """The runs that are to be personalized."""
-        return {run: place for run, place in self.results.items() if place != run}
-
 
 def find_places(runs: Sequence[Path], request: Request, out: Path | None) -> Places:
     """Return where the results of runs go; several runs need `out`."""
@@ -83,9 +78,9 @@ def personalize_runs(
     places: Places, request: Request, against: Sequence[Path], resume: bool, show_progress: ShowProgress
 ) -> list[Entry]:
     """Personalize the runs that have no results yet, write the report, and return all results."""
-    waiting = places.waiting
-    if not resume and (taken := [place for place in waiting.values() if PersonalDirectory(place).exists]):
-        raise InputError(f"{taken[0]}: holds results already; resume (--resume) or choose another directory (--out)")
+    waiting = {run: place for run, place in places.results.items() if place != run}
+    for place in waiting.values():
+        check_directory(place, resume)
     finished = read_entries([path for path in places.results if path not in waiting])
     federations = {entry.federation for entry in finished} | {_check_run(path, request) for path in waiting}
     check_baselines(against, federations)
@@ -137,10 +132,9 @@ def _place(path: Path, runs: Sequence[Path], request: Request, out: Path | None)
 def _short_name(path: Path, runs: Sequence[Path]) -> str:
     """Return the last parts of a run's path, as many as tell it from the others."""
     parts = path.absolute().parts
-    for count in range(1, len(parts)):
-        if sum(other.absolute().parts[-count:] == parts[-count:] for other in runs) == 1:
-            return "-".join(parts[-count:])
-    return "-".join(parts[1:])
+    others = [run.absolute().parts for run in runs if run != path]
+    enough = (count for count in range(1, len(parts)) if all(other[-count:] != parts[-count:] for other in others))
+    return "-".join(parts[-next(enough, len(parts) - 1) :])
 
 
 def _check_run(path: Path, request: Request) -> tuple[Any, ...]:
@@ -170,7 +164,8 @@ def picture_series(entries: Sequence[Entry]) -> list[Accuracies]:
     series = []
     if len(entries) == 1 and not entries[0].is_alone:
         (entry,) = entries
-        series.append(_series(f"{entry.description['algorithm']['name']} before", entry.results, _before(entry)))
+        before = {result.client: result.before for result in entry.results}
+        series.append(_series(f"{entry.description['algorithm']['name']} before", entry.results, before))
         if entry.alone is not None:
             series.insert(0, _series("local-only", entry.results, entry.alone))
     all_rows = sum(len(epochs_of(entry.results)) for entry in entries)
@@ -185,10 +180,6 @@ def picture_series(entries: Sequence[Entry]) -> list[Accuracies]:
 def epochs_text(number: int) -> str:
     """Return `1 epoch` or `5 epochs`."""
     return f"{number} epoch{'s' * (number != 1)}"
-
-
-def _before(entry: Entry) -> dict[int, float | None]:
-    return {result.client: result.before for result in entry.results}
 
 
 def _series(label: str, results: Sequence[PersonalResult], accuracies: Mapping[int, float | None]) -> Accuracies:

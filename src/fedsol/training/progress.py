@@ -1,8 +1,10 @@
-"""Progress of training: a live bar in a terminal, plain lines anywhere else."""
+"""Progress of training and of personalization: a live bar in a terminal, plain lines anywhere else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedsol.core.messages import Update
@@ -102,6 +104,36 @@ class PlainProgress(Callback):
 def progress(console: Console, label: str, lines: int | None = None) -> Callback:
     """Return the display that suits the console; `lines` limits the output where it cannot redraw."""
     return LiveProgress(console, label) if console.is_terminal else PlainProgress(console.print, label, lines)
+
+
+@contextmanager
+def clients_shown(console: Console, label: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a function to call with the clients that are done and all clients, at the start and after each.
+
+    It shows a bar in a terminal, a line for every tenth of the clients elsewhere, nothing if all are done at the start.
+    """
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console)
+    task = bar.add_task(escape(label))
+    begun = False
+
+    def show(done: int, clients: int) -> None:
+        nonlocal begun
+        if console.is_terminal:
+            bar.update(task, completed=done, total=clients)
+            if done < clients:
+                bar.start()
+        elif begun and done * 10 % clients < 10:
+            console.print(f"{label}: {done}/{clients} clients")
+        elif not begun and 0 < done < clients:
+            console.print(f"{label}: {done} of {clients} clients are already done")
+        begun = True
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
 def _duration(seconds: float) -> str:
