@@ -33,10 +33,10 @@ def test_partitions_among_ten_clients(labels, tmp_path):
     # A shard of 50 lies within one class, so two shards hold one class or two.
     assert ours["Sharding", "s = 2", "classes, max"].mean == 2
     assert ours["LDA", "alpha = 0.05", "samples, min"].mean < 100 < ours["LDA", "alpha = 0.05", "samples, max"].mean
-    written = recipe.draw(cells, ours, Folders(tmp_path, tmp_path / "out")).files
+    written = recipe.draw(recipe.table, ours, Folders(tmp_path, tmp_path / "out")).files
     assert [path.name for path in written] == ["partitions.png", "partitions.pdf"]
     some = {key: value for key, value in ours.items() if key[1] == "s = 2"}
-    (smaller, _) = recipe.draw(cells, some, Folders(tmp_path, tmp_path / "some")).files
+    (smaller, _) = recipe.draw(recipe.table, some, Folders(tmp_path, tmp_path / "some")).files
     assert smaller.stat().st_size < written[0].stat().st_size
 
 
@@ -64,7 +64,7 @@ def test_medical_images_of_a_sample(tmp_path):
     ours = recipe.table.compute(cells, tmp_path)
     assert [ours[cell.key].mean for cell in cells] == [27, 9, 24, 8]
     assert "some.npz, as pathmnist.npz is not there" in ours["", "PathMNIST", "images"].differs[0]
-    written = recipe.draw(cells, ours, Folders(tmp_path, tmp_path / "out")).files
+    written = recipe.draw(recipe.table, ours, Folders(tmp_path, tmp_path / "out")).files
     assert [path.name for path in written] == ["medical.png", "medical.pdf"]
 
 

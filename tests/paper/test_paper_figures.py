@@ -2,12 +2,14 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from fedsol.analysis.base import Output
 from fedsol.paper.numbers import Heading
-from fedsol.paper.recipe import Cell, Drawn, Figure, Ours, TrainedTable, titled
+from fedsol.paper.recipe import Cell, Figure, Ours, TrainedTable, titled
 from fedsol.paper.store import smoothed
 from fedsol.runs.run import Run
 from fedsol.training.loop import Callback
@@ -30,10 +32,10 @@ def test_a_figure_that_measures_while_training_has_runs_of_its_own(monkeypatch):
         def round_finished(self, result):
             (self.place / "count.txt").write_text(str(result.round))
 
-    def draw(cells, ours, folders):
+    def draw(table, ours, folders):
         path = folders.out / "figure.txt"
-        path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[cells[0].key].runs))
-        return Drawn([path], ["three rounds were seen"])
+        path.write_text(" ".join((run.path / "count.txt").read_text() for run in ours[table.cells[0].key].runs))
+        return Output([path], ["three rounds were seen"])
 
     table = TrainedTable(
         Heading("watched", "Watched", "fig:small"), small_cells(), callbacks=lambda _, path: [Count(path)]
@@ -53,7 +55,7 @@ def test_a_figure_has_no_columns_for_numbers_of_the_paper(monkeypatch):
     def cells():
         return [Cell(cell.key, cell.facts, cell.experiment) for cell in small_cells()[:1]]
 
-    know(monkeypatch, Figure(TrainedTable(Heading("drawn", "Drawn", "fig:small"), cells()), lambda *_: Drawn([])))
+    know(monkeypatch, Figure(TrainedTable(Heading("drawn", "Drawn", "fig:small"), cells()), lambda *_: Output([], [])))
     done = fedsol("reproduce", "drawn", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output
     assert "difference" not in Path("runs/paper/drawn.md").read_text()
@@ -71,7 +73,8 @@ def test_learning_curves_are_smoothed_and_say_when_methods_are_as_good_as_fedavg
     assert smoothed(run(0))[:2] == [(1, pytest.approx(0.01)), (2, pytest.approx(0.015))]
     cells = [Cell(("", row, "MNIST"), {}, small("fedavg")) for row in ("FedAvg", "FedSOL", "FedProx")]
     ours = {cell.key: Ours(0.0, runs=(run(first),)) for cell, first in zip(cells, (0, 5, -5), strict=True)}
-    drawn = draw_learning_curves(cells, ours, Folders(tmp_path, tmp_path))
+    table = TrainedTable(Heading("curves", "Curves", "fig:small"), cells)
+    drawn = draw_learning_curves(table, ours, Folders(tmp_path, tmp_path))
     assert [path.name for path in drawn.files] == ["learning-curves-mnist.png", "learning-curves-mnist.pdf"]
     # FedAvg ends with the mean of 11 to 20; FedSOL, five rounds ahead of it, has that in round 15.
     assert drawn.lines == [
@@ -87,7 +90,7 @@ def test_titles_of_pictures_say_what_is_partial():
 
 
 def test_pictures_of_factors(monkeypatch):
-    from fedsol.paper.figures import draw_factor_panels
+    from fedsol.paper.figures import draw_factors
 
     def cells():
         return [
@@ -95,7 +98,7 @@ def test_pictures_of_factors(monkeypatch):
             for rho in (0.1, 0.5)
         ]
 
-    draw = draw_factor_panels("factors", "digits")
+    draw = partial(draw_factors, "digits")
     know(monkeypatch, Figure(TrainedTable(Heading("factors", "Factors", "fig:small"), cells()), draw))
     done = fedsol("reproduce", "factors", "--seeds", "0", "--rounds", "1")
     assert done.exit_code == 0, done.output

@@ -91,8 +91,8 @@ def test_nobody_takes_part_in_rounds_of_local_only(monkeypatch):
     assert "1 runs, all of them made already. Nothing was run." in estimated.output
 
 
-def test_personal_models_are_estimated_by_a_round_of_everybody():
+def test_personal_models_are_estimated_by_a_round_of_everybody(tmp_path):
     cell = next(one for one in registry.find_recipe("personalized").cells if one.facts["method"] == "local-only")
-    work = PersonalAccuracy().remaining_work(cell, cell.experiment, None)
+    work = PersonalAccuracy().remaining_work(cell, cell.experiment, tmp_path)
     assert (work.rounds, work.server.fraction, work.client.epochs) == (1, 1.0, 200)
     assert work.algorithm["name"] == "fedavg"

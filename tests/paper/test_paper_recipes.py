@@ -260,7 +260,7 @@ def test_the_toy_example_ends_where_the_formulas_say(tmp_path):
     # mu = 0.5, delta = 0.1: (1 / 1.5, 0.1 / 0.6); rho = 0.5: (1, 1) shortened by 0.5 of sqrt(2).
     assert [one.paper.mean for one in cells] == pytest.approx([2 / 3, 1 / 6, 0.646447, 0.646447], abs=1e-6)
     assert [ours[one.key].mean for one in cells] == pytest.approx([one.paper.mean for one in cells], abs=4e-3)
-    written = recipe.draw(cells, ours, Folders(tmp_path, tmp_path))
+    written = recipe.draw(recipe.table, ours, Folders(tmp_path, tmp_path))
     assert [path.name for path in written.files] == ["toy.png", "toy.pdf"]
 
 

@@ -44,7 +44,7 @@ def test_two_experiments_never_share_a_folder(tmp_path):
     (place / "metrics.jsonl").touch()
     (place / "experiment.toml").write_text(other.to_toml())
     runs = Store(tmp_path / "runs")
-    assert runs.begun(other) == place
+    assert runs.place_for(other) == place
     assert runs.place_for(paper) == place.with_name("seed-0-2")
     assert fingerprint(paper) != fingerprint(other)
     assert fingerprint(paper) == fingerprint(paper.override({"data.root": "elsewhere", "engine.kind": "workers"}))

@@ -1,12 +1,13 @@
 """The paper's two figures of the data itself: partitions among ten clients, and images of the medical datasets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsol.analysis.base import Output
 from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.manifest import Partition
 from fedsol.data.own import samples_of
@@ -14,7 +15,7 @@ from fedsol.data.readers import read_npz
 from fedsol.data.summary import partition_summary
 from fedsol.federation.federation import partition_of
 from fedsol.paper.numbers import Key, figure_heading
-from fedsol.paper.recipe import Cell, Drawn, Figure, Folders, Ours, UntrainedTable, titled
+from fedsol.paper.recipe import Cell, Figure, Folders, Ours, Table, UntrainedTable, titled
 from fedsol.paper.selection import check_data, missing_files
 from fedsol.paper.settings import CIFAR, DATASETS, METHODS, experiment
 
@@ -55,10 +56,10 @@ def partitions() -> Figure:
     return Figure(UntrainedTable(figure_heading("partitions"), cells, _partition_sizes), _draw_partitions)
 
 
-def _partitions(levels: Sequence[str], root: Path) -> tuple[NDArray[Any], dict[str, Partition]]:
+def _partitions(keys: Iterable[Key], root: Path) -> tuple[NDArray[Any], dict[str, Partition]]:
     """Return the labels, and who of ten clients has which of them at every level."""
     changes = {"seed": SEED, "data.partition.clients": CLIENTS, "data.root": str(root)}
-    runs = {level: experiment(CIFAR, level, METHODS["FedAvg"], changes=changes) for level in levels}
+    runs = {level: experiment(CIFAR, level, METHODS["FedAvg"], changes=changes) for _, level, _ in keys}
     dataset = load_dataset(next(iter(runs.values())).data)
     partitions = {level: [part.numpy() for part in partition_of(run, dataset)] for level, run in runs.items()}
     return dataset.train.labels.numpy(), partitions
@@ -66,22 +67,22 @@ def _partitions(levels: Sequence[str], root: Path) -> tuple[NDArray[Any], dict[s
 
 def _partition_sizes(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     check_data([CIFAR], root)
-    labels, partitions = _partitions(list(dict.fromkeys(cell.key[1] for cell in cells)), root)
+    labels, partitions = _partitions((cell.key for cell in cells), root)
     classes = SPECS[CIFAR].classes
     found = {level: partition_summary(labels, partition, classes) for level, partition in partitions.items()}
     return {cell.key: Ours(float(getattr(found[cell.key[1]], SIZES[cell.key[2]]))) for cell in cells}
 
 
-def _draw_partitions(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
+def _draw_partitions(table: Table, ours: Mapping[Key, Ours], folders: Folders) -> Output:
     from fedsol.plots.partition import draw_partitions
 
-    labels, partitions = _partitions(list(dict.fromkeys(key[1] for key in ours)), folders.data)
+    labels, partitions = _partitions(ours, folders.data)
     rows = [
         {f"{kind}, {level}": partitions[level] for level in levels if level in partitions}
         for kind, levels in LEVELS.items()
     ]
-    title = titled(f"CIFAR-10 among {CLIENTS} clients, seed {SEED}", cells, ours)
-    return Drawn(draw_partitions(labels, rows, folders.out / "partitions", SPECS[CIFAR].classes, title))
+    title = titled(f"CIFAR-10 among {CLIENTS} clients, seed {SEED}", table.cells, ours)
+    return Output(draw_partitions(labels, rows, folders.out / "partitions", SPECS[CIFAR].classes, title), [])
 
 
 # --- medical images --------------------------------------------------------------------------------------------------
@@ -105,10 +106,6 @@ def medical_file(dataset: str, root: Path) -> Path | None:
     return next((path for path in others if {"test_images", "test_labels"} <= read_npz(path).keys()), None)
 
 
-def _missing(dataset: str, root: Path) -> list[str]:
-    return [] if medical_file(dataset, root) else missing_files(dataset, root)
-
-
 def _read(dataset: str, root: Path) -> tuple[Path, NDArray[np.uint8], NDArray[Any]]:
     path = medical_file(dataset, root)
     assert path is not None
@@ -119,19 +116,17 @@ def _read(dataset: str, root: Path) -> tuple[Path, NDArray[np.uint8], NDArray[An
 
 def _count_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     datasets = list(dict.fromkeys(cell.reads for cell in cells))
-    check_data(datasets, root, _missing)
-    found = {}
+    check_data(datasets, root, [dataset for dataset in datasets if medical_file(dataset, root)])
+    found: dict[Key, Ours] = {}
     for dataset in datasets:
         path, images, labels = _read(dataset, root)
         differs = () if path.stem == dataset else (f"drawn from {path}, as {dataset}.npz is not there",)
         values = {"images": len(images), "classes": len(np.unique(labels))}
-        for cell in cells:
-            if cell.reads == dataset:
-                found[cell.key] = Ours(float(values[cell.key[2]]), None, differs)
+        found |= {cell.key: Ours(float(values[cell.key[2]]), None, differs) for cell in cells if cell.reads == dataset}
     return found
 
 
-def _draw_medical(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
+def _draw_medical(table: Table, ours: Mapping[Key, Ours], folders: Folders) -> Output:
     from fedsol.plots.samples import ImageSet, draw_samples
 
     sets = {
@@ -139,5 +134,5 @@ def _draw_medical(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Fold
         for name, classes in MEDICAL.items()
         if any(key[1] == name for key in ours)
     }
-    title = titled("The first test images of every class", cells, ours)
-    return Drawn(draw_samples(sets, folders.out / "medical", title))
+    title = titled("The first test images of every class", table.cells, ours)
+    return Output(draw_samples(sets, folders.out / "medical", title), [])

@@ -18,11 +18,12 @@ def estimate(experiments: Sequence[Experiment], say: Callable[[str], None] = lam
     plans = make_plans([Variant(run.algorithm["name"], run) for run in experiments])
     say(f"Trials of {len({kind_of(plan) for plan in plans})} kinds of runs ...")
     for plan in plans:
-        kind = kind_of(plan)
+        run, kind = plan.experiment, kind_of(plan)
         if kind not in speeds:
             speeds[kind] = time_trial(make_trial(plan))
-            batch = min(plan.experiment.client.batch_size, int(plan.sizes.max()))
-            say(f"{_label(plan)}: {show_seconds(batch * speeds[kind].sample)} for a local step")
+            step = show_seconds(min(run.client.batch_size, int(plan.sizes.max())) * speeds[kind].sample)
+            method = " ".join([plan.label, *own_settings(run)])
+            say(f"{run.model.name} on {run.data.name}, {method}: {step} for a local step")
         seconds.append(seconds_here(plan, speeds[kind])["total"])
     return seconds
 
@@ -34,8 +35,3 @@ def kind_of(plan: Plan) -> str:
     shown = [dataset.input_shape, dataset.classes, asdict(dataset.augmentation)]
     batch = min(run.client.batch_size, round(plan.sizes.mean()))
     return json.dumps([shown, run.model.model_dump(), method, batch, plan.workers])
-
-
-def _label(plan: Plan) -> str:
-    method = " ".join([plan.label, *own_settings(plan.experiment)])
-    return f"{plan.experiment.model.name} on {plan.experiment.data.name}, {method}"

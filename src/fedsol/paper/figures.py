@@ -1,13 +1,15 @@
 """The paper's figures that are drawn from training runs. They carry no printed numbers to compare with."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from fedsol.analysis.base import Output
 from fedsol.config.experiment import Experiment
 from fedsol.data.catalog import SPECS
 from fedsol.paper.numbers import Key, figure_heading
-from fedsol.paper.recipe import Cell, Draw, Drawn, Figure, Folders, Ours, TrainedTable, is_partial, run_cell, titled
+from fedsol.paper.recipe import Cell, Figure, Folders, Ours, Table, TrainedTable, is_partial, run_cell, titled
 from fedsol.paper.settings import CIFAR, DATASETS, LDA, METHODS, experiment, fedsol
 from fedsol.paper.store import LAST, first_round_at, last_mean, smoothed
 from fedsol.paper.tables import main
@@ -18,23 +20,33 @@ FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
     "sampling ratio": ("server.fraction", (0.02, 0.05, 0.1, 0.2, 0.5)),
     "local epochs": ("client.epochs", (1, 3, 5, 10)),
     "learning rate": ("client.lr", (0.001, 0.01, 0.03, 0.1)),
+    "rho": ("algorithm.rho", (0.1, 0.5, 1.0, 1.5, 2.0)),
 }
 """The paper names the factors, not the values (but for a ratio of 0.02): these are our choice."""
-
-RHOS = (0.1, 0.5, 1.0, 1.5, 2.0)
 
 
 # --- factors ---------------------------------------------------------------------------------------------------------
 
 
-def learning_factors() -> Figure:
+def learning_factors(name: str = "learning-factors", methods: Sequence[str] = ("FedAvg", "FedSOL")) -> Figure:
     """Accuracy by sampling ratio, local epochs, learning rate and rho."""
-    return _factor_figure("learning-factors", f"CIFAR-10, LDA {LDA}", _factor_cells("FedAvg", "FedSOL"))
+    cells = [
+        run_cell(
+            (factor, method, f"{value:g}"),
+            experiment(CIFAR, LDA, METHODS[method], changes={key: value}),
+            {"method": method.lower(), "factor": factor, "value": f"{value:g}"},
+        )
+        for method in methods
+        for factor, (key, values) in FACTORS.items()
+        if "rho" in METHODS[method] or factor != "rho"
+        for value in values
+    ]
+    return Figure(TrainedTable(figure_heading(name), cells), partial(draw_factors, f"CIFAR-10, LDA {LDA}"))
 
 
 def learning_factors_sam() -> Figure:
     """The same for FedSAM and FedASAM."""
-    return _factor_figure("learning-factors-sam", f"CIFAR-10, LDA {LDA}", _factor_cells("FedSAM", "FedASAM"))
+    return learning_factors("learning-factors-sam", ("FedSAM", "FedASAM"))
 
 
 def adaptive_strength() -> Figure:
@@ -46,56 +58,30 @@ def adaptive_strength() -> Figure:
             {"strength": strength, "rho": f"{rho:g}"},
         )
         for strength in ("fixed", "adaptive")
-        for rho in RHOS
+        for rho in FACTORS["rho"][1]
     ]
-    return _factor_figure("adaptive-strength", f"FedSOL (head), CIFAR-10, LDA {LDA}", cells)
+    draw = partial(draw_factors, f"FedSOL (head), CIFAR-10, LDA {LDA}")
+    return Figure(TrainedTable(figure_heading("adaptive-strength"), cells), draw)
 
 
-def _factor_cells(*methods: str) -> list[Cell]:
-    cells = []
-    for method in methods:
-        runs = {
-            (factor, value): experiment(CIFAR, LDA, METHODS[method], changes={key: value})
-            for factor, (key, values) in FACTORS.items()
-            for value in values
-        }
-        if method != "FedAvg":
-            runs |= {("rho", rho): experiment(CIFAR, LDA, {**METHODS[method], "rho": rho}) for rho in RHOS}
-        for (factor, value), run in runs.items():
-            facts = {"method": method.lower(), "factor": factor, "value": f"{value:g}"}
-            cells.append(run_cell((factor, method, f"{value:g}"), run, facts))
-    return cells
+def draw_factors(title: str, table: Table, ours: Mapping[Key, Ours], folders: Folders) -> Output:
+    """Draw a panel for each factor, with a line for each method; FedAvg is a level line by rho."""
+    from fedsol.plots import sweep
 
+    def shares(found: Ours) -> tuple[float, float]:
+        return found.mean / 100, (found.std or 0.0) / 100  # a single seed has no deviation
 
-def _factor_figure(name: str, title: str, cells: Sequence[Cell]) -> Figure:
-    return Figure(TrainedTable(figure_heading(name), cells), draw_factor_panels(name, title))
-
-
-def draw_factor_panels(name: str, title: str) -> Draw:
-    """Return what draws a panel for each factor, with a line for each method; FedAvg is a level line by rho."""
-
-    def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-        from fedsol.plots.sweep import draw_factors
-
-        panels: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
-        for cell in cells:
-            if cell.key in ours:
-                factor = cell.facts.get("factor", "rho")
-                place = float(cell.facts["value"] if "value" in cell.facts else cell.facts[factor])
-                lines = panels.setdefault(factor, {})
-                lines.setdefault(cell.key[1], []).append((place, *_share(ours[cell.key])))
-        level = ours.get(("sampling ratio", "FedAvg", f"{SPECS[CIFAR].fraction:g}"))
-        if level is not None and "rho" in panels:
-            places = sorted({point[0] for points in panels["rho"].values() for point in points})
-            panels["rho"] = {"FedAvg": [(place, *_share(level)) for place in places], **panels["rho"]}
-        return Drawn(draw_factors(panels, folders.out / name, titled(title, cells, ours)))
-
-    return draw
-
-
-def _share(found: Ours) -> tuple[float, float]:
-    """Return mean and deviation as shares; a single seed has no deviation."""
-    return found.mean / 100, (found.std or 0.0) / 100
+    panels: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
+    for cell in table.cells:
+        if cell.key in ours:
+            factor = cell.facts.get("factor", "rho")
+            place = float(cell.facts["value"] if "value" in cell.facts else cell.facts[factor])
+            panels.setdefault(factor, {}).setdefault(cell.key[1], []).append((place, *shares(ours[cell.key])))
+    level = ours.get(("sampling ratio", "FedAvg", f"{SPECS[CIFAR].fraction:g}"))
+    if level is not None and "rho" in panels:
+        places = sorted({point[0] for points in panels["rho"].values() for point in points})
+        panels["rho"] = {"FedAvg": [(place, *shares(level)) for place in places], **panels["rho"]}
+    return Output(sweep.draw_factors(panels, folders.out / table.name, titled(title, table.cells, ours)), [])
 
 
 # --- learning curves -------------------------------------------------------------------------------------------------
@@ -103,41 +89,34 @@ def _share(found: Ours) -> tuple[float, float]:
 
 def learning_curves() -> Figure:
     """The runs of the main table with LDA (alpha = 0.1), round by round, with the extra rows."""
-    cells = []
-    for cell in main().cells:
-        dataset, _, level = cell.key[2].partition(", ")
-        if level == LDA:
-            cells.append(Cell(("", cell.key[1], dataset), cell.facts, cell.experiment, extra=cell.extra))
+    cells = [
+        Cell(("", cell.key[1], cell.key[2].removesuffix(f", {LDA}")), cell.facts, cell.experiment, extra=cell.extra)
+        for cell in main().cells
+        if cell.key[2].endswith(f", {LDA}")
+    ]
     return Figure(TrainedTable(figure_heading("learning-curves"), cells), draw_learning_curves)
 
 
-def draw_learning_curves(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
+def draw_learning_curves(table: Table, ours: Mapping[Key, Ours], folders: Folders) -> Output:
     """Draw the smoothed curves of each dataset that has runs, and say when methods were as good as FedAvg."""
-    written: list[Path] = []
-    lines: list[str] = []
-    for dataset in dict.fromkeys(cell.key[2] for cell in cells if cell.key in ours):
-        of_it = [cell for cell in cells if cell.key[2] == dataset]
-        runs = {cell.key[1]: ours[cell.key].runs for cell in of_it if cell.key in ours}
-        title = titled(f"{dataset}, LDA {LDA}, mean of {LAST} rounds", of_it, ours)
-        stem = f"learning-curves-{DATASETS[dataset]}"
-        written += [draw_smoothed(runs, folders.out / f"{stem}.{kind}", title) for kind in ("png", "pdf")]
-        lines += _as_good_as_fedavg(dataset, runs)
-    return Drawn(written, lines)
-
-
-def _as_good_as_fedavg(dataset: str, runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return in which round each seed of the other methods was first as good as FedAvg in the end."""
-    base = runs.get("FedAvg", [])
-    if not base or len(runs) == 1 or any(len(run.accuracies) < LAST for run in base):
-        return []
-    last = statistics.fmean(last_mean(run) for run in base)
-    shown = [
-        f"{method} {', '.join(str(first_round_at(last, run) or '–') for run in seeds)}"
-        for method, seeds in runs.items()
-        if method != "FedAvg"
-    ]
-    level = f"FedAvg's mean of the last {LAST} rounds is {100 * last:.2f} %"
-    return [f"{dataset}: {level}; as high in round: {'; '.join(shown)}"]
+    output = Output([], [])
+    for dataset in dict.fromkeys(cell.key[2] for cell in table.cells if cell.key in ours):
+        cells = [cell for cell in table.cells if cell.key[2] == dataset]
+        runs = {cell.key[1]: ours[cell.key].runs for cell in cells if cell.key in ours}
+        title = titled(f"{dataset}, LDA {LDA}, mean of {LAST} rounds", cells, ours)
+        for kind in ("png", "pdf"):
+            path = folders.out / f"learning-curves-{DATASETS[dataset]}.{kind}"
+            output.files.append(draw_smoothed(runs, path, title))
+        base = runs.pop("FedAvg", ())
+        if base and runs and all(len(run.accuracies) >= LAST for run in base):
+            last = statistics.fmean(map(last_mean, base))
+            shown = [
+                f"{method} {', '.join(str(first_round_at(last, run) or '–') for run in seeds)}"
+                for method, seeds in runs.items()
+            ]
+            level = f"FedAvg's mean of the last {LAST} rounds is {100 * last:.2f} %"
+            output.lines.append(f"{dataset}: {level}; as high in round: {'; '.join(shown)}")
+    return output
 
 
 def draw_smoothed(runs: Mapping[str, Sequence[Run]], path: Path, title: str) -> Path:
@@ -186,11 +165,6 @@ def _runs(level: str, *methods: str) -> dict[str, Experiment]:
     return {method: experiment(CIFAR, level, METHODS[method]) for method in methods}
 
 
-def _analysis(name: str, runs: Mapping[str, Experiment]) -> Figure:
-    """Return runs analyzed together by `fedsol analyze` after the last round."""
-    return Figure(TrainedTable(figure_heading(name), _accuracies(runs)), _draw_analysis(name))
-
-
 def _recorded_analysis(name: str, runs: Mapping[str, Experiment]) -> Figure:
     """Return runs whose analysis is recorded in every round."""
 
@@ -199,22 +173,21 @@ def _recorded_analysis(name: str, runs: Mapping[str, Experiment]) -> Figure:
 
         return callbacks_for([name], path, run)
 
-    table = TrainedTable(figure_heading(name), _accuracies(runs), callbacks=callbacks)
-    return Figure(table, _draw_analysis(name))
+    return _analysis(name, runs, callbacks)
 
 
-def _accuracies(runs: Mapping[str, Experiment]) -> list[Cell]:
-    return [run_cell(("", row, "accuracy"), run, {"method": row.lower()}) for row, run in runs.items()]
+def _analysis(
+    name: str, runs: Mapping[str, Experiment], callbacks: Callable[[Experiment, Path], list[Callback]] | None = None
+) -> Figure:
+    """Return runs analyzed together by `fedsol analyze` after the last round."""
+    cells = [run_cell(("", row, "accuracy"), run, {"method": row.lower()}) for row, run in runs.items()]
+    return Figure(TrainedTable(figure_heading(name), cells, callbacks=callbacks), _draw_analysis)
 
 
-def _draw_analysis(name: str) -> Draw:
-    def draw(cells: Sequence[Cell], ours: Mapping[Key, Ours], folders: Folders) -> Drawn:
-        from fedsol.analysis import make_analysis
-        from fedsol.analysis.base import Runs, run_analysis
+def _draw_analysis(table: Table, ours: Mapping[Key, Ours], folders: Folders) -> Output:
+    from fedsol.analysis import make_analysis
+    from fedsol.analysis.base import Runs, run_analysis
 
-        runs = [run for found in ours.values() for run in found.runs]
-        note = "PARTIAL" if is_partial(cells, ours) else ""
-        output = run_analysis(make_analysis(name), Runs(runs, note=note), folders.out / "analysis")
-        return Drawn(output.files, output.lines)
-
-    return draw
+    note = "PARTIAL" if is_partial(table.cells, ours) else ""
+    runs = Runs([run for found in ours.values() for run in found.runs], note=note)
+    return run_analysis(make_analysis(table.name), runs, folders.out / "analysis")

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 
 from fedsol.config.experiment import Experiment
-from fedsol.paper.recipe import Accuracy, Cell, Ours, TrainedTable
+from fedsol.paper.recipe import Accuracy, Cell, Ours
 from fedsol.paper.settings import DATASETS, LDA, METHODS, experiment, fedsol
-from fedsol.paper.tables import trained_table
+from fedsol.paper.tables import Made, trained_table
 from fedsol.runs.run import Run
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -25,26 +25,10 @@ MOST_EPOCHS = 5
 """Of fine-tuning: models after fewer are saved on the way."""
 
 
-def personalized() -> TrainedTable:
-    """Mean and deviation over clients; the paper's deviation is over clients too."""
-    return trained_table("personalized", _make, evaluation=PersonalAccuracy())
-
-
-def _make(_: str, row: str, column: str) -> tuple[Experiment, dict[str, str]]:
-    method, _, epochs = row.partition(", e = ")
-    run = experiment(DATASETS[column], LDA, ALGORITHMS[method])
-    if method == "Local-only":
-        run = run.override({"rounds": 1})  # nobody takes part in a round
-    return run, {"method": method.lower(), "epochs": epochs or str(LOCAL_EPOCHS)}
-
-
 def _method(cell: Cell) -> str:
-    """How `fedsol personalize` makes the models of a cell."""
-    return {"knn-per": "knn-per", "local-only": "local-only"}.get(cell.facts["method"], "finetune")
-
-
-def _place(cell: Cell, run: Path) -> Path:
-    return run / "personal" / _method(cell)
+    """Return how `fedsol personalize` makes the models of a cell."""
+    method = cell.facts["method"]
+    return method if method in ("knn-per", "local-only") else "finetune"
 
 
 class PersonalAccuracy(Accuracy):
@@ -60,19 +44,28 @@ class PersonalAccuracy(Accuracy):
         for run in runs:
             label = f"{cell.facts['method']}, seed {run.experiment.seed}, personal models"
             with clients_shown(console or Console(quiet=True), label) as progress:
-                place = _place(cell, run.path)
-                made = Personalizer(progress=progress).run(run.path, _method(cell), out=place, resume=True)
+                out = run.path / "personal" / _method(cell)
+                made = Personalizer(progress=progress).run(run.path, _method(cell), out=out, resume=True)
             found = accuracies_after(made.results, int(cell.facts["epochs"])).values()
             values += [100 * accuracy for accuracy in found if accuracy is not None]
         return Ours.of_runs(cell, runs, values)
 
-    def remaining_work(self, cell: Cell, run: Experiment, path: Path | None) -> Experiment | None:
+    def remaining_work(self, cell: Cell, run: Experiment, path: Path) -> Experiment | None:
         """Return a round of FedAvg in which every client trains for as many epochs; None if all models exist."""
         from fedsol.personalization.results import PersonalDirectory
 
-        made = None if path is None else PersonalDirectory(_place(cell, path))
-        if made is not None and made.exists and len(made.read_results()) == run.data.partition.clients:
+        made = PersonalDirectory(path / "personal" / _method(cell))
+        if made.exists and len(made.read_results()) == run.data.partition.clients:
             return None
         epochs = LOCAL_EPOCHS if _method(cell) == "local-only" else MOST_EPOCHS
-        changes = {"algorithm.name": "fedavg", "rounds": 1, "server.fraction": 1.0, "client.epochs": epochs}
-        return run.override(changes)
+        return run.override({"algorithm.name": "fedavg", "rounds": 1, "server.fraction": 1.0, "client.epochs": epochs})
+
+
+@trained_table("personalized", PersonalAccuracy())
+def personalized(_: str, row: str, column: str) -> Made:
+    """Mean and deviation over clients; the paper's deviation is over clients too."""
+    method, _, epochs = row.partition(", e = ")
+    # Nobody takes part in a round of Local-only.
+    changes = {"rounds": 1} if method == "Local-only" else {}
+    run = experiment(DATASETS[column], LDA, ALGORITHMS[method], changes=changes)
+    return run, {"method": method.lower(), "epochs": epochs or str(LOCAL_EPOCHS)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedsol.analysis.base import Output
 from fedsol.config.experiment import Experiment
 from fedsol.paper.numbers import Heading, Key, Number
 from fedsol.paper.settings import SEEDS
@@ -79,9 +80,10 @@ def differences(paper: Experiment, runs: Sequence[Run]) -> list[str]:
         found.append(f"{len(runs)} of {len(SEEDS)} seeds")
     for key in sorted({key for run in runs for key in differing(run.experiment, paper)} - {"rounds"}):
         value = " or ".join(sorted({str(flat(run.experiment).get(key)) for run in runs}))
-        whole = f"{key} {value} instead of {flat(paper).get(key)}"
-        part = f"{100 * float(value):g} % of every client's data and of the test set" if key == "data.part" else ""
-        found.append(part or whole)
+        if key == "data.part":
+            found.append(f"{100 * float(value):g} % of every client's data and of the test set")
+        else:
+            found.append(f"{key} {value} instead of {flat(paper).get(key)}")
     if rejected := sum(row["rejected"] for run in runs for row in run.rows):
         found.append(f"{rejected} updates rejected as unfit")
     return found
@@ -104,7 +106,7 @@ class Accuracy:
         """Return the number; long work shows its progress on the console and is saved in the run directories."""
         return Ours.of_runs(cell, runs, [100 * run.final_accuracy for run in runs if run.final_accuracy is not None])
 
-    def remaining_work(self, cell: Cell, run: Experiment, path: Path | None) -> Experiment | None:
+    def remaining_work(self, cell: Cell, run: Experiment, path: Path) -> Experiment | None:
         """Return an experiment that takes as long as `number` for the run at `path`; None if no work is left."""
         return None
 
@@ -153,23 +155,11 @@ class Folders:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """The files of a figure, and what it shows in a few lines."""
-
-    files: Sequence[Path]
-    lines: Sequence[str] = ()
-
-
-Draw = Callable[[Sequence[Cell], Mapping[Key, Ours], Folders], Drawn]
-"""Draws a figure of the cells that have a number."""
-
-
-@dataclass(frozen=True)
 class Figure:
-    """Pictures, drawn from the numbers or runs of a table."""
+    """Pictures of the cells of a table that have a number: their files, and what they show in a few lines."""
 
     table: TrainedTable | UntrainedTable
-    draw: Draw
+    draw: Callable[[Table, Mapping[Key, Ours], Folders], Output]
 
 
 Recipe = TrainedTable | UntrainedTable | Figure

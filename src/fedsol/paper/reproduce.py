@@ -17,14 +17,14 @@ from fedsol.errors import InputError, RunError
 from fedsol.federation.sampling import trains_alone
 from fedsol.paper.numbers import Key
 from fedsol.paper.printing import as_json, as_markdown, show
-from fedsol.paper.recipe import Cell, Figure, Folders, Ours, Recipe, TrainedTable, UntrainedTable, table_of
+from fedsol.paper.recipe import Accuracy, Cell, Figure, Folders, Ours, Recipe, TrainedTable, UntrainedTable, table_of
 from fedsol.paper.registry import RECIPES, find_recipe
 from fedsol.paper.selection import check_data, select
 from fedsol.paper.settings import SEEDS
 from fedsol.paper.store import Store, fingerprint
 from fedsol.runs.environment import environment
 from fedsol.runs.run import Run
-from fedsol.studies import run_many
+from fedsol.studies.run_many import RunSpec, run_many
 from fedsol.training.loop import Callback
 
 
@@ -97,7 +97,7 @@ def list_recipes(console: Console) -> None:
 def reproduce(name: str, options: Options, console: Console) -> None:
     """Run what is missing of the chosen cells and show the whole table."""
     reproduction = Reproduction(find_recipe(name), options, console)
-    check_data([run.data.name for _, run in reproduction.missing.values()], options.data_root)
+    check_data([spec.experiment.data.name for spec in reproduction.missing.values()], options.data_root)
     make_directory(options.out)
     reproduction.compute()
     failures = reproduction.train()
@@ -115,11 +115,9 @@ class Reproduction:
     """A recipe in progress: its cells, the finished runs, and the table as it is now."""
 
     def __init__(self, recipe: Recipe, options: Options, console: Console) -> None:
-        self.recipe = recipe
-        self.table = table_of(recipe)
-        self.options = options
-        self.console, self._say = console, console.print
-        self.chosen = {cell.key for cell in select(self.table.cells, options.only)}
+        self.recipe, self.table, self.options, self.console = recipe, table_of(recipe), options, console
+        self._say = console.print
+        self.chosen = {cell.key: cell for cell in select(self.table.cells, options.only)}
         if not self.chosen:
             raise InputError(f"--only: {','.join(options.only)} leaves no cell of {self.table.name}")
         self.plan = {cell.key: self._runs(cell) for cell in self.table.cells}
@@ -131,19 +129,16 @@ class Reproduction:
             )
         self.store = Store(options.out / self.table.name if self._callbacks else options.out)
         every = {key: run for runs in self.plan.values() for key, run in runs.items()}
-        found = {key: self.store.finished(run) for key, run in every.items()}
-        self.finished: dict[str, Run] = {key: run for key, run in found.items() if run is not None}
-        self.wanted: dict[str, tuple[str, Experiment]] = {}
-        """Label and experiment of every chosen run."""
-        for cell in self._chosen_cells():
+        self.finished = {key: found for key, run in every.items() if (found := self.store.finished(run))}
+        self.wanted: dict[str, RunSpec] = {}
+        """Every chosen run by fingerprint, made already or not."""
+        for cell in self.chosen.values():
             for key, run in self.plan[cell.key].items():
-                self.wanted.setdefault(key, (f"{cell.label}, seed {run.seed}", run))
-        self.missing = {key: value for key, value in self.wanted.items() if key not in self.finished}
+                if key not in self.wanted:
+                    self.wanted[key] = RunSpec(f"{cell.label}, seed {run.seed}", run, self.store.place_for(run))
+        self.missing = {key: spec for key, spec in self.wanted.items() if key not in self.finished}
         self._computed: Mapping[Key, Ours] = {}
         self._evaluated: dict[tuple[Key, int], Ours | None] = {}
-
-    def _chosen_cells(self) -> list[Cell]:
-        return [cell for cell in self.table.cells if cell.key in self.chosen]
 
     def _runs(self, cell: Cell) -> dict[str, Experiment]:
         """Return the experiments of a cell; none if it is not chosen and `--set` does not fit its method."""
@@ -157,34 +152,34 @@ class Reproduction:
     def compute(self) -> None:
         """Compute the chosen numbers that are not trained."""
         if isinstance(self.table, UntrainedTable):
-            self._computed = self.table.compute(self._chosen_cells(), self.options.data_root)
+            self._computed = self.table.compute(list(self.chosen.values()), self.options.data_root)
 
     def train(self) -> list[str]:
         """Train the missing runs; a failure (a diverged run, say) does not stop the others. Return the failures."""
         from fedsol.training.progress import progress
 
-        keys = {label: key for key, (label, _) in self.missing.items()}
-        runs = [run_many.RunSpec(label, run, self.store.place_for(run)) for label, run in self.missing.values()]
-        started = iter(range(1, len(runs) + 1))
+        specs = {spec.label: spec for spec in self.missing.values()}
+        numbers = iter(range(1, len(specs) + 1))
 
-        def say(run: run_many.RunSpec) -> None:
-            self._say(f"{next(started)}/{len(runs)} {run.label}: {run.path}")
+        def announce(spec: RunSpec) -> None:
+            self._say(f"{next(numbers)}/{len(specs)} {spec.label}: {spec.path}")
 
         def callbacks(label: str) -> list[Callback]:
-            run = next(run for run in runs if run.label == label)
-            say(run)
-            recorders = self._callbacks(run.experiment, run.path) if self._callbacks else ()
+            spec = specs[label]
+            announce(spec)
+            recorders = self._callbacks(spec.experiment, spec.path) if self._callbacks else ()
             return [progress(self.console, label, lines=4), *recorders]
 
         failures = []
         try:
-            for outcome in run_many.run_many(runs, callbacks, True, self.options.jobs):
+            for outcome in run_many(list(specs.values()), callbacks, True, self.options.jobs):
                 if outcome.failure is not None:
                     failures.append(outcome.failure)
                     continue
                 if self.options.jobs > 1:
-                    say(outcome.spec)
-                self.finished[keys[outcome.spec.label]] = Run.load(outcome.spec.path)
+                    announce(outcome.spec)
+                # Not the outcome's own run, which may hold its weights.
+                self.finished[fingerprint(outcome.spec.experiment)] = Run.load(outcome.spec.path)
                 self.write()
         except KeyboardInterrupt:
             self._say(f"\nSaved in {self.store.folder}. Continue with the same command.")
@@ -194,24 +189,23 @@ class Reproduction:
     def ours(self) -> dict[Key, Ours]:
         """Return our numbers: those of all finished runs, chosen this time or not."""
         found = dict(self._computed)
-        # The chosen ones first: what is made for them may be all that another cell takes.
-        for cell in sorted(self.table.cells, key=lambda cell: cell.key not in self.chosen):
-            finished = [self.finished[key] for key in self.plan[cell.key] if key in self.finished]
-            ours = self._evaluate(cell, finished) if finished else None
-            if ours is not None:
-                found[cell.key] = ours
+        if isinstance(self.table, TrainedTable):
+            # The chosen ones first: what is made for them may be all that another cell takes.
+            for cell in sorted(self.table.cells, key=lambda cell: cell.key not in self.chosen):
+                if ours := self._evaluate(cell, self.table.evaluation):
+                    found[cell.key] = ours
         return found
 
-    def _evaluate(self, cell: Cell, finished: Sequence[Run]) -> Ours | None:
+    def _evaluate(self, cell: Cell, evaluation: Accuracy) -> Ours | None:
         """Return the number of a cell, evaluated again only when another run is finished."""
-        assert isinstance(self.table, TrainedTable)
-        evaluation, chosen = self.table.evaluation, cell.key in self.chosen
+        chosen = cell.key in self.chosen
+        runs = [self.finished[key] for key in self.plan[cell.key] if key in self.finished]
         if not chosen:  # only what takes no more work
-            finished = [run for run in finished if evaluation.remaining_work(cell, run.experiment, run.path) is None]
-        key = cell.key, len(finished)
+            runs = [run for run in runs if evaluation.remaining_work(cell, run.experiment, run.path) is None]
+        key = cell.key, len(runs)
         if key not in self._evaluated:
             try:
-                self._evaluated[key] = evaluation.number(cell, finished, self.console) if finished else None
+                self._evaluated[key] = evaluation.number(cell, runs, self.console) if runs else None
             except KeyboardInterrupt:
                 self._say("\nFinished work is saved. Continue with the same command.")
                 raise
@@ -226,10 +220,14 @@ class Reproduction:
         """Write the table as it is now, so that a killed command leaves one too; `lines` describe a figure."""
         ours = self.ours()
         page = as_markdown(self.table, ours) + "".join(f"- {line}\n" for line in lines)
-        write_atomically(self._file(".md"), page)
         content = {**as_json(self.table, ours), "environment": environment()}
-        write_atomically(self._file(".json"), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        markdown, data = self._files()
+        write_atomically(markdown, page)
+        write_atomically(data, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         return ours
+
+    def _files(self) -> list[Path]:
+        return [self.options.out / f"{self.table.name}{suffix}" for suffix in (".md", ".json")]
 
     def show(self) -> None:
         """Print the chosen part of the table, and draw the pictures of a figure."""
@@ -237,10 +235,10 @@ class Reproduction:
         show(self.console, self.table, ours, self.chosen)
         if isinstance(self.table, UntrainedTable) and (named := self.options.names_of_training()):
             self._say(f"Nothing is trained here: without effect are {', '.join(named)}.")
-        files = [self._file(".md"), self._file(".json")]
+        files = self._files()
         if isinstance(self.recipe, Figure) and ours:
             self._say("Drawing …")
-            drawn = self.recipe.draw(self.table.cells, ours, Folders(self.options.data_root, self.options.out))
+            drawn = self.recipe.draw(self.table, ours, Folders(self.options.data_root, self.options.out))
             for line in drawn.lines:
                 self._say(line)
             self.write(drawn.lines)
@@ -255,27 +253,19 @@ class Reproduction:
         if isinstance(self.table, UntrainedTable):
             self._say("Nothing is trained here, and it takes minutes at most. Nothing was run.")
             return
-        evaluation = self._remaining_work(self.table)
+        evaluation = {  # as much work as evaluating the runs; cells of one method and run share it
+            (cell.facts["method"], key): work
+            for cell in self.chosen.values()
+            for key, run in self.plan[cell.key].items()
+            if (work := self.table.evaluation.remaining_work(cell, run, self.wanted[key].path))
+        }
         if not self.missing and not evaluation:
             self._say(f"{len(self.wanted)} runs, all of them made already. Nothing was run.")
             return
-        federated = [run for _, run in self.missing.values() if not trains_alone(run)]
-        seconds = estimate([*federated, *evaluation], self._say)
+        federated = [spec.experiment for spec in self.missing.values() if not trains_alone(spec.experiment)]
+        seconds = estimate([*federated, *evaluation.values()], self._say)
         also = f"; {len(evaluation)} times a model for every client" if evaluation else ""
         self._say(
             f"{len(self.wanted)} runs, {len(self.missing)} still to be made{also}: "
             f"about {show_seconds(sum(seconds))} on this machine. Nothing was run."
         )
-
-    def _remaining_work(self, table: TrainedTable) -> list[Experiment]:
-        """Return what is as much work as evaluating the runs; cells of one method and run share it."""
-        found: dict[tuple[str, str], Experiment] = {}
-        for cell in self._chosen_cells():
-            for key, run in self.plan[cell.key].items():
-                work = table.evaluation.remaining_work(cell, run, self.store.begun(run))
-                if work is not None:
-                    found[cell.facts["method"], key] = work
-        return list(found.values())
-
-    def _file(self, suffix: str) -> Path:
-        return self.options.out / f"{self.table.name}{suffix}"

@@ -1,7 +1,7 @@
 """Some cells of a recipe (`--only 'dataset=cifar10,alpha=0.1,method=fedavg|fedsol'`), and the data they take."""
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from fedsol.config.tables import suggestion
@@ -16,21 +16,6 @@ def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
 
     Extra cells only where a condition names them by method.
     """
-    wanted = _conditions(cells, only)
-    return [
-        cell
-        for cell in cells
-        if all(_normal(cell.facts.get(key, "")) in values for key, values in wanted.items())
-        and (not cell.extra or _normal(cell.facts["method"]) in wanted.get("method", []))
-    ]
-
-
-def option(key: str, values: Sequence[str]) -> str:
-    """Return the option that chooses these values, as a shell takes it."""
-    return f"--only {shlex.quote(key + '=' + '|'.join(values))}"
-
-
-def _conditions(cells: Sequence[Cell], only: Sequence[str]) -> dict[str, list[str]]:
     known: dict[str, dict[str, str]] = {}
     for cell in cells:
         for key, value in cell.facts.items():
@@ -46,11 +31,15 @@ def _conditions(cells: Sequence[Cell], only: Sequence[str]) -> dict[str, list[st
             raise InputError(f"--only: unknown key {key!r}; {suggestion(key, known)}")
         for value in (value.strip() for value in values.split("|")):
             if _normal(value) not in known[key]:
-                raise InputError(
-                    f"--only: {key}={value} is not in this table; {suggestion(value, known[key].values())}"
-                )
+                hint = suggestion(value, known[key].values())
+                raise InputError(f"--only: {key}={value} is not in this table; {hint}")
             wanted.setdefault(key, []).append(_normal(value))
-    return wanted
+    return [
+        cell
+        for cell in cells
+        if all(_normal(cell.facts.get(key, "")) in values for key, values in wanted.items())
+        and (not cell.extra or _normal(cell.facts["method"]) in wanted.get("method", []))
+    ]
 
 
 def _normal(value: str) -> str:
@@ -64,28 +53,27 @@ def _normal(value: str) -> str:
 def missing_files(dataset: str, root: Path) -> list[str]:
     """Return a line for every missing or wrong file of a dataset: where it goes and where it comes from."""
     spec = SPECS[dataset]
-    urls = {remote.name: addresses(remote, dataset)[0] for remote in spec.files}
-    lines = []
-    for result in DatasetFiles.remembered(spec, root).results():
-        if result.status != "ok":
-            source = f" (from {urls[result.path.name]})" if result.path.name in urls else ""
-            problem = "is missing" if result.status == "missing" else result.detail
-            lines.append(f"{dataset}: {result.path} {problem}{source}")
-    return lines
+    sources = {remote.name: f" (from {addresses(remote, dataset)[0]})" for remote in spec.files}
+    return [
+        f"{dataset}: {found.path} {'is missing' if found.status == 'missing' else found.detail}"
+        + sources.get(found.path.name, "")
+        for found in DatasetFiles.remembered(spec, root).results()
+        if found.status != "ok"
+    ]
 
 
-def check_data(datasets: Iterable[str], root: Path, missing: Callable[[str, Path], list[str]] | None = None) -> None:
-    """Raise an `InputError` that names every missing file, unless all data exists; `missing` finds them."""
-    at_hand, problems, remedies = [], [], []
-    for name in dict.fromkeys(datasets):
-        lines = (missing or missing_files)(name, root)
-        problems += lines
-        if lines:
-            by_hand = SPECS[name].by_hand
-            remedies.append(f"{root / name}: {by_hand}" if by_hand else f"fedsol data fetch {name} --root {root}")
-        else:
-            at_hand.append(name)
-    if problems:
-        rest = f"\nAt hand: {', '.join(at_hand)}: {option('dataset', at_hand)}" if at_hand else ""
-        steps = "\n".join(f"  {remedy}" for remedy in dict.fromkeys(remedies))
-        raise InputError("not all data is there\n" + "\n".join(problems) + f"\nTo have it:\n{steps}{rest}")
+def check_data(datasets: Iterable[str], root: Path, at_hand: Collection[str] = ()) -> None:
+    """Raise an `InputError` that names every missing file, unless all data exists; that `at_hand` does."""
+    names = list(dict.fromkeys(datasets))
+    missing = {name: lines for name in names if name not in at_hand and (lines := missing_files(name, root))}
+    if missing:
+        problems = [line for lines in missing.values() for line in lines]
+        steps = [
+            f"  {root / name}: {by_hand}"
+            if (by_hand := SPECS[name].by_hand)
+            else f"  fedsol data fetch {name} --root {root}"
+            for name in missing
+        ]
+        rest = [name for name in names if name not in missing]
+        only = [f"At hand: {', '.join(rest)}: --only {shlex.quote('dataset=' + '|'.join(rest))}"] if rest else []
+        raise InputError("\n".join(["not all data is there", *problems, "To have it:", *steps, *only]))

@@ -65,20 +65,16 @@ def experiment(
 ) -> Experiment:
     """Return one run of the paper, resolved; `level` is `s = 2` or `alpha = 0.1`, `changes` has dotted keys."""
     spec = SPECS[dataset]
+    kind, _, value = level.partition(" = ")
+    partition = (
+        {"kind": "sharding", "shards": int(value)} if kind == "s" else {"kind": "dirichlet", "alpha": float(value)}
+    )
     made = Experiment(
         rounds=spec.rounds,
-        data={"name": dataset, "download": False, "partition": {**partition(level), "clients": spec.clients}},
+        data={"name": dataset, "download": False, "partition": {**partition, "clients": spec.clients}},
         model={"name": model},
         algorithm=dict(algorithm),
         client=CLIENT,
         server={"fraction": spec.fraction, "lr_decay": 0.99, "weighting": "size"},
     )
     return made.override(changes) if changes else made
-
-
-def partition(level: str) -> dict[str, Any]:
-    """Return `[data.partition]` of a level of heterogeneity."""
-    kind, _, value = level.partition(" = ")
-    if kind == "s":
-        return {"kind": "sharding", "shards": int(value)}
-    return {"kind": "dirichlet", "alpha": float(value)}

@@ -40,33 +40,24 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._paths: dict[str, Path] = {}
+        self._runs: dict[str, Run] = {}
         for run in runs_below(folder):
-            self._paths.setdefault(fingerprint(run.experiment), run.path)
-
-    def begun(self, experiment: Experiment) -> Path | None:
-        """Return where a run of this experiment was begun, finished or not."""
-        return self._paths.get(fingerprint(experiment))
+            self._runs.setdefault(fingerprint(run.experiment), run)
 
     def finished(self, experiment: Experiment) -> Run | None:
-        """Return the run of this experiment, read now, if all its rounds are done."""
-        path = self.begun(experiment)
-        if path is None or not RunDirectory(path).exists:
-            return None
-        run = Run.load(path)
-        return run if len(run.rows) == experiment.rounds else None
+        """Return the run of this experiment if all its rounds are done."""
+        run = self._runs.get(fingerprint(experiment))
+        return run if run and len(run.rows) == experiment.rounds else None
 
     def place_for(self, experiment: Experiment) -> Path:
         """Return where a run of this experiment is or will be: a readable name that no other experiment has."""
-        begun = self.begun(experiment)
-        if begun is not None:
-            return begun
+        if begun := self._runs.get(fingerprint(experiment)):
+            return begun.path
         path = self.folder / folder_name(experiment)
         number = 1
         while RunDirectory(path).exists:
             number += 1
             path = path.with_name(f"seed-{experiment.seed}-{number}")
-        self._paths[fingerprint(experiment)] = path
         return path
 
 
@@ -86,20 +77,18 @@ def folder_name(experiment: Experiment) -> Path:
 
     Named are the method's settings that are not its defaults, and what else is not as in the paper's main table.
     """
-    partition, part = experiment.data.partition, experiment.data.part
-    levels = {"sharding": [f"{partition.shards}"], "dirichlet": [f"{partition.alpha:g}"]}
-    group = [experiment.data.name, partition.kind, *levels.get(partition.kind, [])]
-    if experiment.model.name not in (None, "cnn"):
-        group.append(str(experiment.model.name))
-    if part < 1:
-        group.append(f"part-{part:g}")
-    cell = "-".join([experiment.algorithm["name"], *own_settings(experiment)])
+    data, model, paper = experiment.data, experiment.model.name, paper_setting(experiment)
+    levels = {"sharding": [f"{data.partition.shards}"], "dirichlet": [f"{data.partition.alpha:g}"]}
+    group = [data.name, data.partition.kind, *levels.get(data.partition.kind, [])]
+    group += [model] if model not in (None, "cnn") else []
+    group += [f"part-{data.part:g}"] if data.part < 1 else []
+    method = "-".join([experiment.algorithm["name"], *own_settings(experiment)])
     changed = [
         f"{key.rpartition('.')[2]}={flat(experiment).get(key)}"
-        for key in differing(experiment, paper_setting(experiment))
+        for key in differing(experiment, paper)
         if key != "data.part" and not key.startswith("algorithm.")
     ]
-    return Path("-".join(group)) / "+".join([cell, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
+    return Path("-".join(group)) / "+".join([method, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
 
 
 def paper_setting(run: Experiment) -> Experiment:
