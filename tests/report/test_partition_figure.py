@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from fedsol.data.manifest import Partition, label_counts
-from fedsol.data.partition import Dirichlet, dirichlet, iid, sharding
-from fedsol.data.summary import partition_summary
+from fedsol.data.partition import Dirichlet, dirichlet, iid, partition_summary, sharding
 from fedsol.errors import InputError
 from fedsol.plots.partition import draw_partition, draw_partitions
 

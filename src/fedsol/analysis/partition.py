@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsol.analysis.base import Analysis, Runs
 from fedsol.data.manifest import label_counts
-from fedsol.data.summary import PartitionSummary, partition_summary
+from fedsol.data.partition import PartitionSummary, partition_summary
 
 if TYPE_CHECKING:
     from fedsol.plots.style import Figure
