@@ -3,30 +3,27 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, with_config
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.personal import KNNPer, LocalOnly
 from fedsol.config.fields import Number, Share
 from fedsol.config.overrides import parse_numbers
-from fedsol.config.tables import Table, input_error
+from fedsol.config.tables import Table, input_error, setting
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
 from fedsol.core.weights import Weights, clone, on_device
 from fedsol.data.batches import evaluation_batches
-from fedsol.data.types import Split
+from fedsol.data.types import KNOWN_KEYS_ONLY, Split
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.federation.local_training import ClientData, LocalTraining, train_client
 from fedsol.federation.neighbors import Answers, Memory, choose_mixing
 from fedsol.federation.sampling import hold_out
-
-KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 
 Method = Literal["finetune", "knn-per", "local-only"]
 
@@ -41,40 +38,31 @@ METHODS: dict[str, dict[str, Any]] = {
 class PersonalSettings(Table):
     """Everything that decides a client's personal model beside the federation and the global weights."""
 
-    method: Annotated[Method, Field(description="fine-tune, also ask nearest neighbors, or train alone")] = "finetune"
-    epochs: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...],
-        Field(min_length=1, strict=False, description="numbers of epochs after which the model is tested"),
-    ] = (1, 5)
-    steps: Annotated[
-        Literal["own", "plain"],
-        Field(description="fine-tune by the steps of the run's method (only PerFedAvg has its own), or by plain ones"),
-    ] = "own"
-    lr: Annotated[
-        float | None, Field(gt=0, description="learning rate (default: of the last round; local-only: of the first)")
-    ] = None
-    lr_decay: Annotated[float, Field(gt=0, le=1, description="factor on the learning rate after each epoch")] = 1.0
-    test: Annotated[
-        Literal["matched", "held-out"],
-        Field(description="test images drawn like the client's labels, or what the client held out itself"),
-    ] = "matched"
-    test_size: Annotated[int, Field(ge=1, description="matched: images of a test set, if there are enough")] = 1000
-    validation: Annotated[
-        float | None,
-        Field(
-            ge=0, lt=1, description="held-out: share that is not tested on (default: 0.5 if mixing is chosen, else 0)"
-        ),
-    ] = None
-    k: Annotated[int, Field(ge=1, description="knn-per: neighbors that are asked")] = KNNPer.k
-    capacity: Annotated[int, Field(ge=1, description="knn-per: samples that a client remembers")] = KNNPer.capacity
-    scale: Annotated[
-        float, Field(gt=0, description="knn-per: a neighbor at distance d counts exp(-d^2 / (features x scale))")
-    ] = KNNPer.scale
-    mixing: Annotated[
-        Annotated[float, Field(ge=0, le=1)] | Literal["chosen"],
-        Field(description="knn-per: weight of the neighbors' answer, or chosen per client on what it held out"),
-    ] = KNNPer.mixing
-    after_round: Annotated[int, Field(ge=0, description="rounds that the global model has seen")] = 0
+    method: Method = setting("finetune", "fine-tune, also ask nearest neighbors, or train alone")
+    epochs: tuple[Number, ...] = setting(
+        (1, 5), "numbers of epochs after which the model is tested", min_length=1, strict=False
+    )
+    steps: Literal["own", "plain"] = setting(
+        "own", "fine-tune by the steps of the run's method (only PerFedAvg has its own), or by plain ones"
+    )
+    lr: float | None = setting(None, "learning rate (default: of the last round; local-only: of the first)", gt=0)
+    lr_decay: float = setting(1.0, "factor on the learning rate after each epoch", gt=0, le=1)
+    test: Literal["matched", "held-out"] = setting(
+        "matched", "test images drawn like the client's labels, or what the client held out itself"
+    )
+    test_size: int = setting(1000, "matched: images of a test set, if there are enough", ge=1)
+    validation: float | None = setting(
+        None, "held-out: share that is not tested on (default: 0.5 if mixing is chosen, else 0)", ge=0, lt=1
+    )
+    k: int = setting(KNNPer.k, "knn-per: neighbors that are asked", ge=1)
+    capacity: int = setting(KNNPer.capacity, "knn-per: samples that a client remembers", ge=1)
+    scale: float = setting(
+        KNNPer.scale, "knn-per: a neighbor at distance d counts exp(-d^2 / (features x scale))", gt=0
+    )
+    mixing: Share | Literal["chosen"] = setting(
+        KNNPer.mixing, "knn-per: weight of the neighbors' answer, or chosen per client on what it held out"
+    )
+    after_round: int = setting(0, "rounds that the global model has seen", ge=0)
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -194,11 +182,10 @@ def matched_indices(federation: Federation, client: int, size: int) -> Tensor:
     return torch.cat(parts).sort().values
 
 
+@with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
 class Outcome:
     """A personal model after some epochs."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = KNOWN_KEYS_ONLY
 
     epochs: Number
     correct: Number
@@ -208,11 +195,10 @@ class Outcome:
     """Weight of the neighbors' answer, if they were asked."""
 
 
+@with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
 class PersonalResult:
     """The result of one client: counts and accuracies, nothing else of its data."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = KNOWN_KEYS_ONLY
 
     client: Number
     size: Number
@@ -232,15 +218,12 @@ class PersonalResult:
     def from_values(cls, values: Mapping[str, Any]) -> "PersonalResult":
         """Return the result that was saved or sent; raise `ValueError` if it is not valid."""
         try:
-            return _checker().validate_json(json.dumps(values), strict=True)
+            return _RESULTS.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             raise ValueError(str(input_error(error, "", {})).replace("\n", "; ")) from error
 
 
-@cache
-def _checker() -> "TypeAdapter[PersonalResult]":
-    """Return the validator of results; cached, since making it takes longer than using it."""
-    return TypeAdapter(PersonalResult)
+_RESULTS = TypeAdapter(PersonalResult)
 
 
 def personalize_client(
