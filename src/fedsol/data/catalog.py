@@ -14,7 +14,7 @@ from fedsol.data.files import DatasetFiles, FileResult
 from fedsol.data.folders import CACHE_FOLDER
 from fedsol.data.own import check_augmentation, load_own
 from fedsol.data.private import private_dataset
-from fedsol.data.types import Dataset, DatasetSpec, ImageOptions, Split
+from fedsol.data.types import Dataset, DatasetSpec, ImageOptions
 from fedsol.errors import InputError
 
 
@@ -45,14 +45,11 @@ def load_dataset(settings: DataSettings) -> Dataset:
     else:
         dataset = load_own(settings)
     dataset = with_image_settings(dataset, settings)
-    return dataset if settings.part == 1 else replace(dataset, test=_evenly_spread(dataset.test, settings.part))
-
-
-def _evenly_spread(split: Split, part: float) -> Split:
-    """Return every n-th sample of a split, so that files sorted by class still have all classes."""
-    indices = torch.linspace(0, len(split) - 1, max(1, round(part * len(split))), dtype=torch.float64).long()
-    owners = None if split.clients is None else split.clients[indices]
-    return Split(split.inputs[indices], split.labels[indices], owners)
+    if settings.part == 1:
+        return dataset
+    # Every n-th sample, so that a test set sorted by class still has all classes.
+    total, count = len(dataset.test), max(1, round(settings.part * len(dataset.test)))
+    return replace(dataset, test=dataset.test.select(torch.linspace(0, total - 1, count, dtype=torch.float64).long()))
 
 
 def with_image_settings(dataset: Dataset, settings: DataSettings) -> Dataset:

@@ -15,7 +15,6 @@ from fedsol.data.folders import decode, list_images
 from fedsol.data.types import Array, DatasetSpec, ImageOptions, Split
 from fedsol.errors import InputError
 
-DIGITS_TEST_SIZE = 360
 IDX_UINT8 = 8
 CIFAR_PIXELS = 3 * 32 * 32
 
@@ -45,7 +44,7 @@ def stratified_test_mask(labels: Array, count: int) -> NDArray[np.bool_]:
 def read_digits(_folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
     """Read scikit-learn's handwritten digits, which need no file; values 0 … 16 are stored as 0, 15, … 240."""
     images, labels = _parse_digits()
-    in_test = stratified_test_mask(labels, DIGITS_TEST_SIZE)
+    in_test = stratified_test_mask(labels, spec.test_size)
     return [make_split(images[part], labels[part], spec.classes, "digits") for part in (~in_test, in_test)]
 
 

@@ -30,6 +30,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def select(self, samples: Tensor | slice) -> "Split":
+        """Return the split of these samples alone."""
+        clients = None if self.clients is None else self.clients[samples]
+        return Split(self.inputs[samples], self.labels[samples], clients)
+
 
 @with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)

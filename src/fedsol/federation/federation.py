@@ -96,8 +96,7 @@ class Federation:
 
     def evaluate(self, weights: Weights, start: int = 0, stop: int | None = None) -> Tally:
         """Count the answers of a model on the test set, or on a part of it."""
-        test = self.dataset.test
-        return self.evaluate_on(weights, Split(test.inputs[start:stop], test.labels[start:stop]))
+        return self.evaluate_on(weights, self.dataset.test.select(slice(start, stop)))
 
     def evaluate_client(self, weights: Weights, client: int) -> Tally:
         """Count the answers of a model on a client's hold-out set."""

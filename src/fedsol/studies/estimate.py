@@ -157,8 +157,7 @@ def make_trial(plan: Plan) -> Federation:
 
 def _first(split: Split, count: int) -> Split:
     """Return the first samples, repeated if there are too few."""
-    chosen = torch.arange(count) % len(split)
-    return Split(split.inputs[chosen], split.labels[chosen])
+    return split.select(torch.arange(count) % len(split))
 
 
 def time_trial(trial: Federation) -> Speed:
