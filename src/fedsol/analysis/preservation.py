@@ -133,7 +133,7 @@ class ForgettingAnalysis(Analysis[list[Series[Forgetting]]]):
         for axes, item in zip(panels, shown, strict=False):
             rounds = max((run.rounds for run in item.runs), key=len)
             table = _class_table(item, rounds)
-            heat_panel(figure, axes, table, "accuracy", (0.0, 1.0))
+            heat_panel(axes, table, "accuracy", (0.0, 1.0))
             first, last = rounds[0], rounds[-1]
             half = (last - first) / (len(rounds) - 1) / 2 if last > first else 0.5
             axes.images[0].set_extent((first - half, last + half, len(table) - 0.5, -0.5))

@@ -31,20 +31,21 @@ def personalize(
 ) -> None:
     """Personalize a run's final model for every client: accuracies over clients, and who does better alone."""
     from fedsol.personalization.comparison import as_rows
-    from fedsol.personalization.runs import find_places, parse_request, personalize_runs
+    from fedsol.personalization.runs import find_places, parse_request, personalize_runs, write_report
 
     show_warnings()
     request = parse_request(method, epochs, test, changes or [])
-    places = find_places(runs, request, out or (new_directory("personal") if len(runs) > 1 else None))
-    rows = as_rows(personalize_runs(places, request, against or [], resume, _progress))
+    out = out or (new_directory("personal") if len(runs) > 1 else None)
+    places = find_places(runs, request, out)
+    report = out or places[runs[0]]
+    entries = personalize_runs(places, request, against or [], resume, _progress)
+    write_report(entries, report)
+    rows = as_rows(entries)
     _say_rows(rows)
     for row in rows:
         if row.get("losers"):
             say(_comparison_with_alone(row))
-    say(
-        f"Everything is in {places.report} "
-        "(distribution.png, sizes.png, table.json; clients.csv and summary.json of each)."
-    )
+    say(f"Everything is in {report} (distribution.png, sizes.png, table.json; clients.csv and summary.json of each).")
 
 
 @contextmanager

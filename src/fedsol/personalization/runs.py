@@ -51,18 +51,8 @@ class Request:
         return {**self.changes} if self.epochs is None or own else {**self.changes, "epochs": self.epochs}
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where results go."""
-
-    results: Mapping[Path, Path]
-    """The results of every run, by its directory; results that exist already stay where they are."""
-    report: Path
-    """The table and the pictures."""
-
-
-def find_places(runs: Sequence[Path], request: Request, out: Path | None) -> Places:
-    """Return where the results of runs go; several runs need `out`."""
+def find_places(runs: Sequence[Path], request: Request, out: Path | None) -> dict[Path, Path]:
+    """Return where the results of each run go; those that exist already stay where they are. Several need `out`."""
     if len({path.resolve() for path in runs}) < len(runs):
         raise InputError("RUN: every run must be named once")
     if out is not None:
@@ -70,28 +60,26 @@ def find_places(runs: Sequence[Path], request: Request, out: Path | None) -> Pla
     for path in runs:
         if not RunDirectory(path).exists and not PersonalDirectory(path).exists:
             raise InputError(f"{path}: must hold a run (experiment.toml) or results (personal.json)")
-    results = {path: _place(path, runs, request, out) for path in runs}
-    return Places(results, out or results[runs[0]])
+    return {path: _place(path, runs, request, out) for path in runs}
 
 
 def personalize_runs(
-    places: Places, request: Request, against: Sequence[Path], resume: bool, show_progress: ShowProgress
+    places: Mapping[Path, Path], request: Request, against: Sequence[Path], resume: bool, show_progress: ShowProgress
 ) -> list[Entry]:
-    """Personalize the runs that have no results yet, write the report, and return all results."""
-    waiting = {run: place for run, place in places.results.items() if place != run}
+    """Personalize the runs that have no results yet; return the results of all."""
+    waiting = {run: place for run, place in places.items() if place != run}
     for place in waiting.values():
         check_directory(place, resume)
-    finished = read_entries([path for path in places.results if path not in waiting])
+    finished = read_entries([path for path in places if path not in waiting])
     federations = {entry.federation for entry in finished} | {_check_run(path, request) for path in waiting}
     check_baselines(against, federations)
     for path, place in waiting.items():
         with show_progress(path, place) as progress:
             personalizer = Personalizer(request.where, progress)
             personalizer.run(path, request.method, request.changes_for(path), place, resume)
-    entries = read_entries(list(places.results.values()), against)
+    entries = read_entries(list(places.values()), against)
     for entry in entries:
         entry.directory.finish(entry.results, entry.alone)
-    _write_report(entries, places.report)
     return entries
 
 
@@ -149,7 +137,8 @@ def _check_run(path: Path, request: Request) -> tuple[Any, ...]:
     return federation_of({**folder.read_hashes(), "held_out": held_out, "seed": experiment.seed}, settings)
 
 
-def _write_report(entries: Sequence[Entry], target: Path) -> None:
+def write_report(entries: Sequence[Entry], target: Path) -> None:
+    """Write the table and the pictures of all results."""
     make_directory(target)
     write_atomically(target / "table.json", json.dumps(as_rows(entries), indent=2) + "\n")
     series = picture_series(entries)

@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, PercentFormatter
@@ -94,14 +93,17 @@ def bar_panel(
     return patches
 
 
-def heat_panel(figure: Figure, axes: Axes, table: Any, label: str, limits: tuple[float, float]) -> None:
-    """Draw a table as colors from white to dark blue, readable in gray; gaps (NaN) are hatched."""
+def heat_panel(axes: Axes, table: Any, label: str, scale: Normalize | tuple[float, float], **bar_look: Any) -> None:
+    """Draw a table as colors from white to dark blue, readable in gray; gaps (NaN) are hatched.
+
+    `scale` has the numbers for white and dark blue; a table too wide for the picture is smoothed.
+    """
     axes.patch.set(hatch="///", edgecolor="#BBBBBB")
-    scale = Normalize(*limits)
-    image = axes.imshow(table, aspect="auto", interpolation="nearest", cmap=SEQUENTIAL, norm=scale)
+    smooth = "nearest" if np.shape(table)[1] <= 1000 else "auto"
+    norm = scale if isinstance(scale, Normalize) else Normalize(*scale)
+    image = axes.imshow(table, aspect="auto", interpolation=smooth, cmap=SEQUENTIAL, norm=norm)
     axes.tick_params(length=0)
-    bar = figure.colorbar(image, ax=axes, pad=0.015, aspect=18)
-    bar.set_label(label)
+    bar = axes.figure.colorbar(image, ax=axes, label=label, **{"pad": 0.015, "aspect": 18, **bar_look})
     bar.outline.set_linewidth(0.6)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedsol.data.manifest import Indices, Partition, label_counts
 from fedsol.errors import InputError
-from fedsol.plots.panels import SEQUENTIAL
+from fedsol.plots.panels import heat_panel
 from fedsol.plots.style import (
     BLUE,
     GRAY,
@@ -135,20 +135,11 @@ def _heat_map(counts: Indices, title: str | None) -> Figure:
     size_axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     light_grid(size_axes, "y")
 
-    image = map_axes.imshow(
-        counts.T,
-        aspect="auto",
-        interpolation="nearest" if clients <= 1000 else "auto",
-        cmap=SEQUENTIAL,
-        norm=PowerNorm(0.5, vmin=0, vmax=max(int(counts.max()), 1)),
-    )
+    scale = PowerNorm(0.5, vmin=0, vmax=max(int(counts.max()), 1))
+    heat_panel(map_axes, counts.T, "samples (square-root scale)", scale, aspect=8.5 * map_height, format=THOUSANDS)
     map_axes.set(xlabel="client", ylabel="class", xlim=(-0.5, clients - 0.5))
     map_axes.set_yticks(np.arange(0, classes, 1 if classes <= 30 else 10))
     map_axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    map_axes.tick_params(length=0)
     map_axes.spines[["top", "right"]].set_visible(True)
-    bar = figure.colorbar(image, ax=map_axes, pad=0.015, aspect=8.5 * map_height, format=THOUSANDS)
-    bar.set_label("samples (square-root scale)")
-    bar.outline.set_linewidth(0.6)
     size_axes.set_title(title or "")
     return figure

@@ -81,7 +81,7 @@ def _heat_map(rows: Sequence[Row], keys: Sequence[str], title: str) -> Figure:
     figure = new_figure(2.6 + 0.75 * len(across), 1.7 + 0.5 * len(down))
     axes = figure.add_subplot()
     limits = float(np.nanmin(table)), float(np.nanmax(table))
-    heat_panel(figure, axes, table, "final test accuracy, %", limits)
+    heat_panel(axes, table, "final test accuracy, %", limits)
     write_values(axes, table, limits)
     axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
     axes.set_yticks(range(len(down)), [f"{value:g}" for value in down])

@@ -33,17 +33,9 @@ class LiveProgress(Callback):
 
     def __init__(self, console: Console, label: str) -> None:
         self._label = label
-        self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[accuracy]}"),
-            TextColumn("[dim]{task.fields[clients]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
+        self._bar = _bar(console, "{task.fields[accuracy]}", "[dim]{task.fields[clients]}")
         self._task = TaskID(0)
-        self._clients = (0, 0)
+        self._done = self._sampled = 0
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
         self._task = self._bar.add_task(
@@ -52,12 +44,11 @@ class LiveProgress(Callback):
         self._bar.start()
 
     def round_started(self, round_number: int, clients: Sequence[int]) -> None:
-        self._clients = (0, len(clients))
-        self._show_clients()
+        self._sampled = len(clients)
+        self._show_clients(0)
 
     def client_finished(self, update: Update) -> None:
-        self._clients = (self._clients[0] + 1, self._clients[1])
-        self._show_clients()
+        self._show_clients(self._done + 1)
 
     def round_finished(self, result: RoundResult) -> None:
         self._bar.advance(self._task)
@@ -68,9 +59,9 @@ class LiveProgress(Callback):
         self._bar.update(self._task, clients="")
         self._bar.stop()
 
-    def _show_clients(self) -> None:
-        done, all_clients = self._clients
-        self._bar.update(self._task, clients=f"client {done}/{all_clients}")
+    def _show_clients(self, done: int) -> None:
+        self._done = done
+        self._bar.update(self._task, clients=f"client {done}/{self._sampled}")
 
 
 class PlainProgress(Callback):
@@ -112,8 +103,7 @@ def clients_shown(console: Console, label: str) -> Iterator[Callable[[int, int],
 
     It shows a bar in a terminal, a line for every tenth of the clients elsewhere, nothing if all are done at the start.
     """
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console)
+    bar = _bar(console)
     task = bar.add_task(escape(label))
     begun = False
 
@@ -134,6 +124,12 @@ def clients_shown(console: Console, label: str) -> Iterator[Callable[[int, int],
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+def _bar(console: Console, *texts: str) -> Progress:
+    """Return a bar with its name, its count, these texts, and the time that remains."""
+    start = TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn()
+    return Progress(*start, *map(TextColumn, texts), TimeRemainingColumn(), console=console)
 
 
 def _duration(seconds: float) -> str:
