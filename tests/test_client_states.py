@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fedsol.core.files import same_tensors
 from fedsol.errors import RunError
 from fedsol.runs.client_states import ClientStates
+from tests.support.tensors import same_tensors
 
 
 def state(value: float) -> dict[str, torch.Tensor]:
@@ -64,7 +64,7 @@ def test_a_staged_state_does_not_count_before_its_round_is_over(tmp_path, budget
     states.stage(2, 2, state(30))
     assert same_tensors(states.get(1), state(10))
     assert same_tensors(states.get(2), initial())
-    assert states.save().keys() == {1}
+    assert states.save().keys() == {(1, 1)}
     states.commit(2)
     assert same_tensors(states.get(1), state(20))
 
@@ -114,4 +114,5 @@ def test_files_of_superseded_states_do_not_pile_up(tmp_path, budget):
     put(states, 21, dict.fromkeys(range(9), 50))
     again = ClientStates(initial, tmp_path, budget)
     again.restore(saved)  # the checkpoint's files are still there
-    assert all(same_tensors(again.get(client), state(saved[client].round)) for client in range(9))
+    assert all(same_tensors(again.get(key.client), state(key.round)) for key in saved)
+    assert len(saved) == 9

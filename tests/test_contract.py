@@ -7,11 +7,12 @@ import fedsol
 from fedsol import Experiment
 from fedsol.algorithms import make_algorithm
 from fedsol.config.catalog import ALGORITHMS
-from fedsol.core.files import read_tensors, same_tensors, sha256, tensors_to_bytes
+from fedsol.core.files import read_tensors, sha256, tensors_to_bytes
 from fedsol.core.weights import clone, pick
 from fedsol.federation.federation import build_federation
 from tests.support.cases import CASES, LOOP, WITH_BATCH_NORM, every_case, experiment, federated_loop_cases, loop_cases
 from tests.support.runs import StopAfter, assert_same_run, trained
+from tests.support.tensors import same_tensors
 from tests.support.toys import WithBatchNorm, moved_from, random_batch, split, task_for
 
 

@@ -12,7 +12,6 @@ from fedsol.algorithms import find_algorithm
 from fedsol.algorithms.controls import GLOBAL, OWN
 from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.tables import FaultSettings, ServerSettings
-from fedsol.core.files import same_tensors
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
 from fedsol.federation.federation import Federation
@@ -21,6 +20,7 @@ from fedsol.training.faults import plan
 from fedsol.training.updates import reason_to_reject
 from tests.support.cases import experiment
 from tests.support.runs import Recorder, StopAfter, assert_same_run
+from tests.support.tensors import same_tensors
 
 SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])}, ("w",), 4)
 

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsol.core.files import read_tensors, same_tensors, sha256, tensors_from_bytes, tensors_to_bytes, write_atomically
+from fedsol.core.files import read_tensors, sha256, tensors_from_bytes, tensors_to_bytes, write_atomically
 from fedsol.errors import RunError
+from tests.support.tensors import same_tensors
 
 NAMES = st.lists(st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata__"), unique=True, max_size=6)
 

@@ -139,7 +139,7 @@ def test_spawned_workers_give_the_same_result(monkeypatch):
 
 REDUCED_PRECISION = """
 import torch, fedsol
-from fedsol.core.files import same_tensors
+from tests.support.tensors import same_tensors
 from tests.support.cases import experiment
 table = {"name": "fedsol"}
 full = fedsol.train(experiment(table))

@@ -10,12 +10,12 @@ import torch
 import fedsol
 from fedsol import Callback, Experiment, InputError, RunError
 from fedsol.algorithms.base import Algorithm
-from fedsol.core.files import same_tensors
 from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import sample_clients
 from fedsol.runs import directory as runs
 from fedsol.runs.directory import RunDirectory
 from tests.support.runs import Recorder, StopAfter, assert_same_run, trained
+from tests.support.tensors import same_tensors
 from tests.support.user_code import uneven_clients
 
 

@@ -19,11 +19,11 @@ from fedsol.analysis.orthogonality import (
 )
 from fedsol.analysis.replay import Step, observed
 from fedsol.config.catalog import ALGORITHMS
-from fedsol.core.files import same_tensors
 from fedsol.core.messages import Job, ServerState
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
+from tests.support.tensors import same_tensors
 from tests.support.toys import OnlyHead, split, task_for
 
 

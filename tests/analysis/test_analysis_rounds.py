@@ -9,13 +9,13 @@ from fedsol.analysis import make_analysis, names_of
 from fedsol.analysis.preservation import accuracy_of, preservation
 from fedsol.analysis.replay import LocalRound, Replay
 from fedsol.analysis.rounds import callbacks_for, rows_path
-from fedsol.core.files import same_tensors
 from fedsol.core.messages import ServerState, Update
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import sample_clients
 from fedsol.runs.run import Run
 from tests.support.runs import StopAfter, assert_same_run
+from tests.support.tensors import same_tensors
 
 NAMES = names_of(per_round=True)
 

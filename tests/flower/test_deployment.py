@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
 import fedsol
-from fedsol.core.files import same_tensors
 from tests.support.deployment import BIN, Deployment
 from tests.support.runs import rows_without_seconds
+from tests.support.tensors import same_tensors
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None or shutil.which("ssh-keygen") is None,

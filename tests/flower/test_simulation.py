@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
 import fedsol
-from fedsol.core.files import same_tensors
 from tests.support.cases import CASES, experiment
 from tests.support.deployment import free_port, listens
 from tests.support.runs import rows_without_seconds
+from tests.support.tensors import same_tensors
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation runs on Ray")
 

@@ -10,7 +10,6 @@ import torch
 
 import fedsol
 from fedsol import InputError
-from fedsol.core.files import same_tensors
 from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches, evaluation_batches
 from fedsol.federation import personal
@@ -30,6 +29,7 @@ from fedsol.models import ModelShape
 from fedsol.models.build import build_model
 from tests.reference import naive
 from tests.support.cases import experiment
+from tests.support.tensors import same_tensors
 
 HELD_OUT = {"data__partition__held_out": 0.3}
 

@@ -9,8 +9,8 @@ import torch
 
 import fedsol
 from fedsol import Run
-from fedsol.core.files import same_tensors
 from fedsol.report.page import write_report
+from tests.support.tensors import same_tensors
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "runs-0.1.0"
 METHODS = ("fedsol", "scaffold")

@@ -16,7 +16,7 @@ import torch
 
 import fedsol
 from fedsol import Experiment
-from fedsol.core.files import same_tensors
+from tests.support.tensors import same_tensors
 
 METHODS = ("fedavg", "fedsol", "scaffold")
 ENGINES = ("local", "workers")

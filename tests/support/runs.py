@@ -4,7 +4,7 @@ from functools import cache
 
 import fedsol
 from fedsol import Callback, Experiment
-from fedsol.core.files import same_tensors
+from tests.support.tensors import same_tensors
 
 
 def trained(experiment: Experiment) -> fedsol.Run:

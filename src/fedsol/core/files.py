@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -80,25 +79,22 @@ def tensors_from_bytes(content: bytes) -> State:
     return {name: tensors[name].clone() for name in (order if len(order) == len(tensors) else tensors)}
 
 
-def check_file(path: Path, checksum: str) -> None:
-    """Raise `RunError` unless the file exists and has the checksum."""
+def read_checked(path: Path, checksum: str) -> bytes:
+    """Return the content of a file, or raise `RunError` unless it exists and has the checksum."""
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        content = path.read_bytes()
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
-    if found != checksum:
+    if sha256(content) != checksum:
         raise RunError(f"{path}: damaged (its checksum differs)")
+    return content
 
 
 def read_tensors(path: Path, checksum: str) -> State:
     """Return the named tensors of a file, or raise `RunError` if its checksum differs."""
     try:
-        content = path.read_bytes()
-        if sha256(content) != checksum:
-            raise RunError(f"{path}: damaged (its checksum differs)")
-        return tensors_from_bytes(content)
-    except (OSError, SafetensorError) as error:
+        return tensors_from_bytes(read_checked(path, checksum))
+    except SafetensorError as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
 
 
@@ -142,10 +138,3 @@ def disk_errors_named(path: Path) -> Iterator[None]:
         raise RunError(
             f"{path}: cannot be written: {error.strerror or error}; what was saved before is intact"
         ) from error
-
-
-def same_tensors(left: State, right: State) -> bool:
-    """Return whether two states have the same names, types and values, bit for bit."""
-    return left.keys() == right.keys() and all(
-        tensor.dtype == right[name].dtype and torch.equal(tensor, right[name]) for name, tensor in left.items()
-    )

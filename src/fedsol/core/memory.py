@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,23 +39,19 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _note(self, storage: torch.UntypedStorage, size: int) -> None:
-        if storage._cdata in self._known:
-            return
-        self._known[storage._cdata] = weakref.ref(storage, self._forgetter(storage._cdata, size))
-        self._now += size
-        self.peak = max(self.peak, self._now)
+        key = storage._cdata
+        if key not in self._known:
+            self._known[key] = weakref.ref(storage, partial(self._forget, key, size))
+            self._now += size
+            self.peak = max(self.peak, self._now)
 
-    def _forgetter(self, key: int, size: int) -> Callable[[object], None]:
-        def forget(_: object) -> None:
-            self._now -= size
-            self._known.pop(key, None)
-
-        return forget
+    def _forget(self, key: int, size: int, _: object) -> None:
+        self._now -= size
+        self._known.pop(key, None)
 
 
 def peak_bytes(action: Callable[[], object]) -> int:
     """Return the most bytes of tensors that the action held at one time, beyond those that existed before."""
-    memory = PeakMemory()
-    with memory:
+    with PeakMemory() as memory:
         action()
-    return memory.peak
+    return int(memory.peak)

@@ -4,15 +4,15 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsol.core.files import (
-    check_file,
     disk_errors_named,
     flush_folder,
+    read_checked,
     read_tensors,
     sha256,
     tensors_to_bytes,
@@ -21,7 +21,7 @@ from fedsol.core.files import (
 from fedsol.core.messages import ServerState, Update, pack_update, unpack_update
 from fedsol.core.weights import prefixed, without_prefix
 from fedsol.errors import RunError
-from fedsol.runs.client_states import ClientStates, Key, SavedState
+from fedsol.runs.client_states import ClientStates, Key
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,8 @@ class Checkpoint:
     server: ServerState
     late: list[Update]
     """Updates that arrive in the next round."""
-    clients: dict[int, SavedState]
+    clients: dict[Key, str]
+    """The states of clients, and the checksums of their files."""
     rows_sha256: str
     """Hash of the rows of metrics up to this round."""
 
@@ -54,7 +55,7 @@ class Checkpoints:
     ) -> None:
         """Write a checkpoint, make it visible by one rename, then remove the oldest."""
         target = self.folder / f"round-{round_number:06d}"
-        temporary = self.folder / f".round-{round_number:06d}.tmp"
+        temporary = target.with_name(f".{target.name}.tmp")
         with disk_errors_named(self.folder):
             clients = states.save()
             shutil.rmtree(temporary, ignore_errors=True)
@@ -75,9 +76,12 @@ class Checkpoints:
                 "server_sha256": sha256(content),
                 "rows_sha256": rows_sha256,
                 "late": late_entries,
-                "client_states": {str(client): asdict(saved) for client, saved in clients.items()},
+                "client_states": {
+                    str(key.client): {"round": key.round, "sha256": saved} for key, saved in clients.items()
+                },
             }
-            write_atomically(temporary / "checkpoint.json", _with_checksum(json.dumps(description, indent=1)))
+            text = json.dumps(description, indent=1)
+            write_atomically(temporary / "checkpoint.json", f"{text}\n{sha256(text.encode())}\n")
             if target.exists():
                 shutil.rmtree(target)
             temporary.rename(target)
@@ -110,9 +114,9 @@ class Checkpoints:
     def _read(self, folder: Path) -> Checkpoint:
         description = _read_description(folder / "checkpoint.json")
         tensors = read_tensors(folder / "server.safetensors", description["server_sha256"])
-        clients = {int(client): SavedState(**saved) for client, saved in description["client_states"].items()}
-        for client, saved in clients.items():
-            check_file(self.client_folder / Key(client, saved.round).file, saved.sha256)
+        clients = _client_states(description)
+        for key, checksum in clients.items():
+            read_checked(self.client_folder / key.file, checksum)
         server = ServerState(
             weights=without_prefix("weights", tensors),
             parameters=tuple(description["parameters"]),
@@ -128,24 +132,22 @@ class Checkpoints:
 
     def _drop_old(self, round_number: int, states: ClientStates) -> None:
         """Remove all but the newest checkpoints up to this round; one of a later round is damaged and was skipped."""
-        past = [folder for folder in self._by_age() if folder.name <= f"round-{round_number:06d}"]
-        folders = past[:CHECKPOINTS]
+        folders = [folder for folder in self._by_age() if folder.name <= f"round-{round_number:06d}"][:CHECKPOINTS]
         for folder in set(self._by_age()) - set(folders):
             shutil.rmtree(folder, ignore_errors=True)
         referred: set[Key] = set()
         for folder in folders:
             with contextlib.suppress(RunError):
-                description = _read_description(folder / "checkpoint.json")
-                referred |= {Key(int(client), saved["round"]) for client, saved in description["client_states"].items()}
+                referred.update(_client_states(_read_description(folder / "checkpoint.json")))
         states.remove_files_except(referred)
 
 
-def _with_checksum(text: str) -> str:
-    """Return a JSON text followed by a line with its checksum."""
-    return f"{text}\n{sha256(text.encode())}\n"
+def _client_states(description: Mapping[str, Any]) -> dict[Key, str]:
+    return {Key(int(client), saved["round"]): saved["sha256"] for client, saved in description["client_states"].items()}
 
 
 def _read_description(path: Path) -> dict[str, Any]:
+    """Return a JSON object that is followed by a line with its checksum."""
     try:
         text, _, checksum = path.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -8,8 +8,8 @@ import contextlib
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedsol.core.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
 from fedsol.core.messages import State
@@ -19,16 +19,7 @@ MEMORY_BUDGET = 256 * 2**20
 """Bytes of client states in memory; the rest is on disk."""
 
 
-@dataclass(frozen=True)
-class SavedState:
-    """Where a client's state is on disk."""
-
-    round: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """The state that a client had after a round."""
 
     client: int
@@ -51,14 +42,14 @@ class ClientStates:
         self._in_memory: OrderedDict[Key, State] = OrderedDict()
         self._bytes = 0
         self._on_disk: dict[Key, str] = {}
-        self._current: dict[int, int] = {}
+        self._current: dict[int, Key] = {}
         self._in_checkpoint: set[Key] = set()
 
     def get(self, client: int) -> State:
         """Return the client's state, or the initial one."""
         if client not in self._current:
             return self._initial()
-        key = Key(client, self._current[client])
+        key = self._current[client]
         if key not in self._in_memory:
             self._remember(key, read_tensors(self._folder / key.file, self._on_disk[key]))
         self._in_memory.move_to_end(key)
@@ -75,7 +66,7 @@ class ClientStates:
         """End a round: its staged states become the current ones, and earlier ones are dropped."""
         for key in {*self._in_memory, *self._on_disk}:
             if key.round == round_number:
-                self._current[key.client] = round_number
+                self._current[key.client] = key
         for key in [key for key in self._in_memory if not self._is_current(key)]:
             self._forget(key)
         for key in [key for key in self._on_disk if not self._is_current(key) and key not in self._in_checkpoint]:
@@ -83,28 +74,28 @@ class ClientStates:
             with contextlib.suppress(OSError):  # a file too many is harmless
                 (self._folder / key.file).unlink()
 
-    def save(self) -> dict[int, SavedState]:
-        """Write what is not on disk yet; return where every client's current state is."""
-        current = {client: Key(client, round_number) for client, round_number in self._current.items()}
-        for key in current.values():
+    def save(self) -> dict[Key, str]:
+        """Write what is not on disk yet; return every client's current state, with the checksum of its file."""
+        current = sorted(self._current.values())
+        for key in current:
             self._write(key)
-        self._in_checkpoint |= set(current.values())
-        return {client: SavedState(key.round, self._on_disk[key]) for client, key in sorted(current.items())}
+        self._in_checkpoint.update(current)
+        return {key: self._on_disk[key] for key in current}
 
-    def restore(self, saved: Mapping[int, SavedState]) -> None:
+    def restore(self, saved: Mapping[Key, str]) -> None:
         """Return to the states of a checkpoint."""
         self._in_memory.clear()
         self._bytes = 0
-        self._on_disk = {Key(client, state.round): state.sha256 for client, state in saved.items()}
-        self._current = {client: state.round for client, state in saved.items()}
-        self._in_checkpoint = set(self._on_disk)
+        self._on_disk = dict(saved)
+        self._current = {key.client: key for key in saved}
+        self._in_checkpoint = set(saved)
 
     def remove_files_except(self, in_checkpoint: Iterable[Key]) -> None:
         """Delete the files of states that are neither current nor in a checkpoint."""
         self._in_checkpoint = set(in_checkpoint)
-        wanted_keys = [key for key in self._on_disk if self._is_current(key) or key in self._in_checkpoint]
-        self._on_disk = {key: self._on_disk[key] for key in wanted_keys}
-        wanted = {key.file for key in self._in_checkpoint.union(self._on_disk)}
+        referred = self._in_checkpoint.union(self._current.values())
+        self._on_disk = {key: checksum for key, checksum in self._on_disk.items() if key in referred}
+        wanted = {key.file for key in referred}
         for path in self._folder.glob("*.safetensors"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
@@ -115,7 +106,7 @@ class ClientStates:
             self._temporary.cleanup()
 
     def _is_current(self, key: Key) -> bool:
-        return self._current.get(key.client) == key.round
+        return self._current.get(key.client) == key
 
     def _remember(self, key: Key, state: State) -> None:
         """Put a state in memory, and move the least recently used ones to the disk until the rest fits the budget."""

@@ -57,7 +57,10 @@ class RunDirectory:
         try:
             lock = FileLock(path).acquire(timeout=0)
         except Timeout:
-            raise InputError(f"{self.path}: in use by process {_owner(path)}") from None
+            owner = ""
+            with contextlib.suppress(OSError):
+                owner = path.read_text().strip()
+            raise InputError(f"{self.path}: in use by process {owner or 'unknown'}") from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be locked: {error.strerror or error}") from error
         with lock:
@@ -72,15 +75,13 @@ class RunDirectory:
             raise InputError(f"{self.path}: has parts of a run but no experiment.toml; choose another directory")
         with disk_errors_named(self.path):
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
-            partition = [indices.numpy() for indices in federation.partition]
-            dataset = federation.dataset
+            dataset, partition = federation.dataset, [indices.numpy() for indices in federation.partition]
             settings = experiment.data.partition.model_dump()
             manifest = Manifest(experiment.data.name, len(dataset.train), settings, experiment.seed, partition)
             counts = label_counts(dataset.train.labels.numpy(), partition, dataset.classes)
             save_manifest(self.path / "partition.json", manifest, counts)
             identity = {"id": uuid.uuid4().hex, "data_sha256": data_hash(dataset)}
-            surroundings = {**environment(), **identity}
-            write_atomically(self.path / "environment.json", json.dumps(surroundings, indent=2) + "\n")
+            self._write_json("environment.json", {**environment(), **identity})
             write_atomically(self._metrics, b"")
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
 
@@ -107,13 +108,11 @@ class RunDirectory:
             return
         with disk_errors_named(self.path):
             self._record("lengthened", {"from": saved.rounds, "to": experiment.rounds}, environment())
-            longer = saved.override({"rounds": experiment.rounds})
-            write_atomically(self.path / "experiment.toml", longer.to_toml())
+            write_atomically(self.path / "experiment.toml", saved.override({"rounds": experiment.rounds}).to_toml())
 
     def record_software(self, rounds_done: int) -> None:
         """Warn, and record it, if the next rounds are made by other software than the rounds before."""
-        known = self.read_environment()
-        now = environment()
+        known, now = self.read_environment(), environment()
         before = software({**known, **known.get("went_on", [{}])[-1]})
         changed = {name: value for name, value in software(now).items() if value != before.get(name)}
         if not rounds_done or not changed:
@@ -129,7 +128,7 @@ class RunDirectory:
         recorded = ("command", "started", "python", "packages", "commit", "commit_modified")
         known = self.read_environment()
         notes = [*known.get(key, []), {**note, **{name: now[name] for name in recorded if name in now}}]
-        write_atomically(self.path / "environment.json", json.dumps({**known, key: notes}, indent=2) + "\n")
+        self._write_json("environment.json", {**known, key: notes})
 
     def _check_rounds(self, saved: Experiment, rounds: int | None) -> None:
         """Refuse fewer rounds, and more rounds where they would change finished ones or the agreed privacy."""
@@ -186,15 +185,10 @@ class RunDirectory:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
         with disk_errors_named(self.path):
-            write_atomically(self.path / "summary.json", json.dumps(dict(summary), indent=2) + "\n")
+            self._write_json("summary.json", summary)
 
-
-def _owner(lock: Path) -> str:
-    """Return the id of the process that holds a lock, as far as it can be read."""
-    try:
-        return lock.read_text().strip() or "unknown"
-    except OSError:
-        return "unknown"
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
 
 
 def data_hash(dataset: Dataset) -> str:
