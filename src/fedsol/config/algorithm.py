@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, ValidationError, create_model
 
 from fedsol.config.catalog import ALGORITHMS, DEFAULT_ALGORITHM
 from fedsol.config.tables import Table, input_error, unknown_name
@@ -59,16 +59,9 @@ def make_algorithm(table: Mapping[str, Any]) -> Any:
 def _checker(cls: type) -> type[BaseModel]:
     """Return the table that checks an algorithm's settings; making it takes longer than using it."""
     hints = get_type_hints(cls, include_extras=True)
-    fields = {field.name: (hints[field.name], _default(field)) for field in dataclasses.fields(cls)}
+    fields = {field.name: (hints[field.name], field) for field in dataclasses.fields(cls)}
     checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]
     return checker
-
-
-def _default(field: "dataclasses.Field[Any]") -> Any:
-    """Return a field's default as pydantic wants it."""
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return ... if field.default_factory is dataclasses.MISSING else Field(default_factory=field.default_factory)
 
 
 def complete_table(table: Any) -> dict[str, Any]:

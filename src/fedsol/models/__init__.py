@@ -45,15 +45,6 @@ class Option:
     description: str
     choices: tuple[str, ...] = ()
 
-    def check(self, value: object, field: str) -> None:
-        """Raise InputError unless the value is allowed."""
-        if self.choices:
-            valid, allowed = value in self.choices, f"one of {', '.join(map(repr, self.choices))}"
-        else:
-            valid, allowed = type(value) is int and value >= 1, "an integer of at least 1"
-        if not valid:
-            raise InputError(f"{field}: must be {allowed} (got {value!r})")
-
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -74,7 +65,10 @@ class ModelSpec:
             if option not in self.options:
                 hint = suggestion(option, self.options) if self.options else f"{self.name!r} has no options"
                 raise InputError(f"model.options.{option}: unknown key; {hint}")
-            self.options[option].check(value, f"model.options.{option}")
+            choices = self.options[option].choices
+            if not (value in choices if choices else type(value) is int and value >= 1):
+                allowed = f"one of {', '.join(map(repr, choices))}" if choices else "an integer of at least 1"
+                raise InputError(f"model.options.{option}: must be {allowed} (got {value!r})")
         side, inputs = self.smallest_side, shape.input_shape
         if side is not None and (len(inputs) != 3 or min(inputs[1:]) < side):
             raise InputError(

@@ -1,7 +1,7 @@
 """Build models by name, or from a user's `module:factory` that returns any `nn.Module`, and find their heads."""
 
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -44,36 +44,32 @@ def build_split_model(
 
 
 def _build_users(reference: str, options: Mapping[str, object], shape: ModelShape) -> nn.Module:
+    where = f"model.name: {reference!r}"
     factory = import_object(reference, "model.name")
     if not callable(factory):
-        raise InputError(f"model.name: {reference!r} must be a function or class (got a {type(factory).__name__})")
-    try:
+        raise InputError(f"{where} must be a function or class (got a {type(factory).__name__})")
+    with _errors_named(f"{where} failed with the options {dict(options)}"):
         model = factory(**{**shape.arguments_for(factory), **options})
-    except Exception as error:  # a user's code may raise anything
-        raise _failed(reference, f"with the options {dict(options)}", error) from error
     if not isinstance(model, nn.Module):
-        raise InputError(f"model.name: {reference!r} must return a torch.nn.Module (got a {type(model).__name__})")
-    try:
-        with evaluating(model):
-            output = model(shape.probe())
-    except Exception as error:
-        raise _failed(reference, f"on inputs of shape {(2, *shape.input_shape)}", error) from error
-    _check_output(reference, output, (2, shape.classes))
+        raise InputError(f"{where} must return a torch.nn.Module (got a {type(model).__name__})")
+    with _errors_named(f"{where} failed on inputs of shape {(2, *shape.input_shape)}"), evaluating(model):
+        output = model(shape.probe())
+    expected = (2, shape.classes)
+    found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    if found != f"shape {expected}":
+        raise InputError(f"{where} must turn 2 inputs into logits of shape {expected} (2 x classes) (got {found})")
+    if not torch.isfinite(output).all():
+        raise InputError(f"{where} must return finite logits for normal inputs (got NaN or infinity)")
     return model
 
 
-def _failed(reference: str, when: str, error: Exception) -> InputError:
-    return InputError(f"model.name: {reference!r} failed {when}: {type(error).__name__}: {error}")
-
-
-def _check_output(reference: str, output: object, expected: tuple[int, int]) -> None:
-    found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-    if found != f"shape {expected}":
-        raise InputError(
-            f"model.name: {reference!r} must turn 2 inputs into logits of shape {expected} (2 x classes) (got {found})"
-        )
-    if not bool(torch.isfinite(cast(Tensor, output)).all()):
-        raise InputError(f"model.name: {reference!r} must return finite logits for normal inputs (got NaN or infinity)")
+@contextmanager
+def _errors_named(failure: str) -> Iterator[None]:
+    """Turn an error of a user's code, which may raise anything, into an `InputError`."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{failure}: {type(error).__name__}: {error}") from error
 
 
 def find_head(model: nn.Module, head: str | None, probe: Tensor) -> str:
@@ -85,22 +81,6 @@ def find_head(model: nn.Module, head: str | None, probe: Tensor) -> str:
             return head
         known = ", ".join(linear) or "none"
         raise InputError(f"model.head: {head!r} is not a module of the model; its linear layers are: {known}")
-    ran, answer = _run_linear(model, linear, probe)
-    if not ran:
-        raise InputError("model.head: no linear layer runs in the model; set model.head to its classifier")
-    path, output = ran[-1]
-    if not torch.equal(output, answer):
-        raise InputError(
-            f"model.head: the last linear layer that runs, {path!r}, does not give the model's output; return its"
-            " logits (no softmax or log_softmax), or set model.head to the module that gives the model's output"
-        )
-    return path
-
-
-def _run_linear(
-    model: nn.Module, linear: Mapping[str, nn.Module], probe: Tensor
-) -> tuple[list[tuple[str, Tensor]], Tensor]:
-    """Return paths and outputs of these layers in the order they run, and the model's output."""
     ran: list[tuple[str, Tensor]] = []
 
     def record(path: str) -> Callable[..., None]:
@@ -109,7 +89,16 @@ def _run_linear(
     hooks = [module.register_forward_hook(record(path)) for path, module in linear.items()]
     try:
         with evaluating(model):
-            return ran, model(probe)
+            logits = model(probe)
     finally:
         for hook in hooks:
             hook.remove()
+    if not ran:
+        raise InputError("model.head: no linear layer runs in the model; set model.head to its classifier")
+    path, output = ran[-1]
+    if not torch.equal(output, logits):
+        raise InputError(
+            f"model.head: the last linear layer that runs, {path!r}, does not give the model's output; return its"
+            " logits (no softmax or log_softmax), or set model.head to the module that gives the model's output"
+        )
+    return path

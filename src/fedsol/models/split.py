@@ -49,12 +49,11 @@ class SplitModel:
         self.head_names = tuple(name for name, in_head in trained.items() if in_head)
         self.body_names = tuple(name for name, in_head in trained.items() if not in_head)
         self.buffers = tuple(name for name in self.initial_weights() if name not in trained)
-        self.batch_norms = tuple(path for path, m in model.named_modules() if isinstance(m, _BatchNorm))
-        for module in model.modules():
+        self._modules = list(model.modules())
+        for module in self._modules:
             if isinstance(module, _BatchNorm):
                 module.register_forward_pre_hook(_use_running_statistics_if_alone)
                 module.register_forward_hook(_back_to_training)
-        self._modules = list(model.modules())
         self._plain_modes = all(type(module).train is nn.Module.train for module in self._modules)
         self._entered: list[Tensor] = []
         self._at_head: _AtHead = "pass"

@@ -2,8 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from fedsol.config.overrides import flatten
 
 NOT_IN_METRICS = frozenset({"client_ids"})
 NOT_IN_ANALYSES = frozenset({"client", "clients", "client_ids", "size"})
@@ -21,7 +23,7 @@ def to_columns(rows: Sequence[Mapping[str, Any]], ignored: Collection[str] = NOT
     """
     rounds: dict[Any, list[dict[str, Any]]] = {}
     for count, row in enumerate(rows, start=1):
-        values = dict(_leaves(row, ignored))
+        values = {key: value for key, value in flatten(row).items() if key.rpartition(".")[2] not in ignored}
         rounds.setdefault(values.pop("round", count), []).append(values)
     columns: dict[str, Any] = {"x": list(rounds), "series": {}, "spreads": {}, "heat": {}}
     for key in dict.fromkeys(key for group in rounds.values() for row in group for key in row):
@@ -42,14 +44,6 @@ def number(value: float | None) -> float | int | None:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-def _leaves(row: Mapping[str, Any], ignored: Collection[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in row.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, ignored, f"{prefix}{key}.")
-        elif key not in ignored:
-            yield prefix + key, value
-
-
 def _column(key: str, by_round: list[list[Any]]) -> tuple[str, Any]:
     """Return the kind of a column and its content; None if there is nothing to draw."""
     values = [value for found in by_round for value in found]
@@ -57,7 +51,7 @@ def _column(key: str, by_round: list[list[Any]]) -> tuple[str, Any]:
         if any(len(found) > 1 for found in by_round):
             return "spreads", [_spread(found) for found in by_round]
         return "series", [number(found[0]) if found else None for found in by_round]
-    if values and all(isinstance(value, list) and all(map(_is_number_or_none, value)) for value in values):
+    if values and all(isinstance(one, list) and all(v is None or _is_number(v) for v in one) for one in values):
         if "class" in key.rpartition(".")[2]:
             return "heat", _heat([found[0] if found else [] for found in by_round])
         return "spreads", [_spread([item for value in found for item in value]) for found in by_round]
@@ -68,10 +62,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or _is_number(value)
-
-
 def _spread(values: list[float | None]) -> list[float | int | None] | None:
     """Return the lowest, the mean and the highest."""
     known = [value for value in values if value is not None and math.isfinite(value)]
@@ -80,10 +70,10 @@ def _spread(values: list[float | None]) -> list[float | int | None] | None:
 
 def _heat(lists: list[list[float | None]]) -> dict[str, Any] | None:
     """Return shares by class in thousandths (-1: missing) of the rounds at `rows`, thinned out if there are many."""
-    rows = [index for index, values in enumerate(lists) if values]
     width = max(map(len, lists), default=0)
     if not width:
         return None
+    rows = [index for index, values in enumerate(lists) if values]
     rows = rows[:: -max(1, -(-len(rows) * width // MAX_PIXELS))][::-1]  # the last row always stays
     padded = [value for index in rows for value in [*lists[index], *[None] * (width - len(lists[index]))]]
     values = [-1 if value is None or not math.isfinite(value) else round(1000 * value) for value in padded]

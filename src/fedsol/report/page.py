@@ -65,16 +65,16 @@ def render(data: dict[str, Any]) -> str:
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
         f"img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
-    parts = {"policy": html.escape(policy), "title": html.escape(title_of(data)), "style": style, "script": script}
-    parts["data"] = embedded_json(data)
+    datasets = ", ".join(sorted({str(run["dataset"]) for run in data["runs"]}))
+    parts = {
+        "policy": html.escape(policy),
+        "title": html.escape(f"{datasets or 'starting'}: fedsol report"),
+        "style": style,
+        "script": script,
+        "data": embedded_json(data),
+    }
     page = (web / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], page)
-
-
-def title_of(data: dict[str, Any]) -> str:
-    """Return the title in the browser's tab."""
-    names = sorted({str(run["dataset"]) for run in data["runs"]})
-    return f"{', '.join(names) or 'starting'}: fedsol report"
 
 
 def embedded_json(data: dict[str, Any]) -> str:
