@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedsol.paper.numbers import Key, in_digits, with_std
-from fedsol.paper.recipe import Cell, Ours, Table, is_partial
+from fedsol.paper.recipe import Ours, Table, is_partial
 
 MARKDOWN_COLUMNS = 3
 UNLIMITED = 10_000
@@ -76,7 +76,9 @@ class Layout:
         if found is not None:
             mine = with_std(found.mean, found.std, digits)
             if found.differs:
-                mine += f" [{self.marks.setdefault(found.differs, _letter(len(self.marks)))}]"
+                number = len(self.marks)
+                letter = chr(ord("a") + number % 26) * (1 + number // 26)
+                mine += f" [{self.marks.setdefault(found.differs, letter)}]"
             difference = in_digits(found.mean - paper.mean, digits, "+") if paper else ""
         return (paper.shown(digits) if paper else "", mine, difference) if self.compared else (mine,)
 
@@ -91,19 +93,14 @@ class Layout:
         return [*remarks, *self.table.heading.notes]
 
 
-def _letter(number: int) -> str:
-    return chr(ord("a") + number % 26) * (1 + number // 26)
-
-
 def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Collection[Key] | None = None) -> None:
     """Print a table to the terminal, in as many parts as its width takes; only columns with a chosen cell."""
     layout = Layout(table, ours, chosen)
-    columns = max((len(sheet.columns) for sheet in layout.sheets(UNLIMITED)), default=1)
-    parts = _terminal_tables(layout, columns)
     unlimited = console.options.update(max_width=UNLIMITED)
-    while columns > 1 and any(console.measure(part, options=unlimited).maximum > console.width for part in parts):
-        columns -= 1
-        parts = _terminal_tables(layout, columns)
+    for columns in range(len({cell.key[2] for cell in table.cells}), 0, -1):
+        parts = [_terminal_table(layout, sheet) for sheet in layout.sheets(columns)]
+        if all(console.measure(part, options=unlimited).maximum <= console.width for part in parts):
+            break
     console.print(Text(layout.headline), style="bold", highlight=False)
     for part in parts:
         console.print(part)
@@ -111,19 +108,16 @@ def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Colle
         console.print(Text(remark), highlight=False, soft_wrap=True)
 
 
-def _terminal_tables(layout: Layout, columns: int) -> list[RichTable]:
-    tables = []
+def _terminal_table(layout: Layout, sheet: Sheet) -> RichTable:
     unit = layout.table.heading.unit
-    for sheet in layout.sheets(columns):
-        shown = RichTable(title=Text(sheet.title) if sheet.title else None, title_justify="left")
-        shown.add_column(Text(f"[{unit}]" if unit else ""), overflow="fold")
-        for column in sheet.columns:
-            for heading in (f"{column}\npaper", "\nours", "\ndiff.") if layout.compared else (column,):
-                shown.add_column(Text(heading), justify="right", no_wrap=True)
-        for row, texts in sheet.rows.items():
-            shown.add_row(Text(row), *map(Text, texts))
-        tables.append(shown)
-    return tables
+    shown = RichTable(title=Text(sheet.title) if sheet.title else None, title_justify="left")
+    shown.add_column(Text(f"[{unit}]" if unit else ""), overflow="fold")
+    for column in sheet.columns:
+        for heading in (f"{column}\npaper", "\nours", "\ndiff.") if layout.compared else (column,):
+            shown.add_column(Text(heading), justify="right", no_wrap=True)
+    for row, texts in sheet.rows.items():
+        shown.add_row(Text(row), *map(Text, texts))
+    return shown
 
 
 def as_markdown(table: Table, ours: Mapping[Key, Ours], heading: str = "#", only_filled: bool = False) -> str:
@@ -148,24 +142,22 @@ def _line(texts: Sequence[str]) -> str:
 
 def as_json(table: Table, ours: Mapping[Key, Ours]) -> dict[str, Any]:
     """Return a filled table as plain values, for JSON."""
-    return {
-        "recipe": table.name,
-        "title": table.heading.title,
-        "label": table.heading.label,
-        "unit": table.heading.unit,
-        "partial": is_partial(table.cells, ours),
-        "cells": [_cell_as_json(cell, ours.get(cell.key)) for cell in table.cells],
-    }
-
-
-def _cell_as_json(cell: Cell, found: Ours | None) -> dict[str, Any]:
-    paper = cell.paper
-    return {
-        **dict(zip(("block", "row", "column"), cell.key, strict=True)),
-        "extra": cell.extra,
-        "paper": asdict(paper) if paper else None,
-        "ours": None if found is None else {"mean": found.mean, "std": found.std},
-        "difference": None if found is None or paper is None else found.mean - paper.mean,
-        "differs": [] if found is None else list(found.differs),
-        "runs": [] if found is None else [str(run.path) for run in found.runs],
-    }
+    cells = []
+    for cell in table.cells:
+        (block, row, column), paper, found = cell.key, cell.paper, ours.get(cell.key)
+        cells.append(
+            {
+                "block": block,
+                "row": row,
+                "column": column,
+                "extra": cell.extra,
+                "paper": asdict(paper) if paper else None,
+                "ours": {"mean": found.mean, "std": found.std} if found else None,
+                "difference": found.mean - paper.mean if found and paper else None,
+                "differs": list(found.differs) if found else [],
+                "runs": [str(run.path) for run in found.runs] if found else [],
+            }
+        )
+    heading = table.heading
+    about = {"recipe": heading.name, "title": heading.title, "label": heading.label, "unit": heading.unit}
+    return {**about, "partial": is_partial(table.cells, ours), "cells": cells}

@@ -9,9 +9,10 @@ from rich.console import Console
 
 from fedsol.analysis.base import Output
 from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import differing_keys
 from fedsol.paper.numbers import Heading, Key, Number
 from fedsol.paper.settings import SEEDS
-from fedsol.paper.store import differing, flat
+from fedsol.paper.store import flat
 from fedsol.runs.run import Run
 from fedsol.training.loop import Callback
 
@@ -78,7 +79,7 @@ def differences(paper: Experiment, runs: Sequence[Run]) -> list[str]:
         found.append(f"{' to '.join(map(str, rounds))} of {paper.rounds} rounds")
     if len(runs) < len(SEEDS):
         found.append(f"{len(runs)} of {len(SEEDS)} seeds")
-    for key in sorted({key for run in runs for key in differing(run.experiment, paper)} - {"rounds"}):
+    for key in sorted({key for run in runs for key in differing_keys(run.experiment, paper)} - {"seed", "rounds"}):
         value = " or ".join(sorted({str(flat(run.experiment).get(key)) for run in runs}))
         if key == "data.part":
             found.append(f"{100 * float(value):g} % of every client's data and of the test set")

@@ -99,9 +99,13 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     reproduction = Reproduction(find_recipe(name), options, console)
     check_data([spec.experiment.data.name for spec in reproduction.missing.values()], options.data_root)
     make_directory(options.out)
-    reproduction.compute()
-    failures = reproduction.train()
-    reproduction.show()
+    try:
+        failures = reproduction.train()
+        reproduction.show()
+    except KeyboardInterrupt:
+        if isinstance(reproduction.table, TrainedTable):
+            console.print(f"\nSaved in {reproduction.store.folder}. Continue with the same command.")
+        raise
     if failures:
         raise RunError("\n".join(failures))
 
@@ -137,7 +141,6 @@ class Reproduction:
                 if key not in self.wanted:
                     self.wanted[key] = RunSpec(f"{cell.label}, seed {run.seed}", run, self.store.place_for(run))
         self.missing = {key: spec for key, spec in self.wanted.items() if key not in self.finished}
-        self._computed: Mapping[Key, Ours] = {}
         self._evaluated: dict[tuple[Key, int], Ours | None] = {}
 
     def _runs(self, cell: Cell) -> dict[str, Experiment]:
@@ -148,11 +151,6 @@ class Reproduction:
             if cell.key in self.chosen:
                 raise
             return {}
-
-    def compute(self) -> None:
-        """Compute the chosen numbers that are not trained."""
-        if isinstance(self.table, UntrainedTable):
-            self._computed = self.table.compute(list(self.chosen.values()), self.options.data_root)
 
     def train(self) -> list[str]:
         """Train the missing runs; a failure (a diverged run, say) does not stop the others. Return the failures."""
@@ -171,30 +169,24 @@ class Reproduction:
             return [progress(self.console, label, lines=4), *recorders]
 
         failures = []
-        try:
-            for outcome in run_many(list(specs.values()), callbacks, True, self.options.jobs):
-                if outcome.failure is not None:
-                    failures.append(outcome.failure)
-                    continue
-                if self.options.jobs > 1:
-                    announce(outcome.spec)
-                # Not the outcome's own run, which may hold its weights.
-                self.finished[fingerprint(outcome.spec.experiment)] = Run.load(outcome.spec.path)
-                self.write()
-        except KeyboardInterrupt:
-            self._say(f"\nSaved in {self.store.folder}. Continue with the same command.")
-            raise
+        for outcome in run_many(list(specs.values()), callbacks, True, self.options.jobs):
+            if outcome.failure is not None:
+                failures.append(outcome.failure)
+                continue
+            if self.options.jobs > 1:
+                announce(outcome.spec)
+            # Not the outcome's own run, which may hold its weights.
+            self.finished[fingerprint(outcome.spec.experiment)] = Run.load(outcome.spec.path)
+            self.write(self.ours())  # so that a killed command leaves a table too
         return failures
 
     def ours(self) -> dict[Key, Ours]:
-        """Return our numbers: those of all finished runs, chosen this time or not."""
-        found = dict(self._computed)
-        if isinstance(self.table, TrainedTable):
-            # The chosen ones first: what is made for them may be all that another cell takes.
-            for cell in sorted(self.table.cells, key=lambda cell: cell.key not in self.chosen):
-                if ours := self._evaluate(cell, self.table.evaluation):
-                    found[cell.key] = ours
-        return found
+        """Return our numbers: the chosen ones that are not trained, or those of all finished runs, chosen or not."""
+        if isinstance(self.table, UntrainedTable):
+            return dict(self.table.compute(list(self.chosen.values()), self.options.data_root))
+        # The chosen ones first: what is made for them may be all that another cell takes.
+        cells = sorted(self.table.cells, key=lambda cell: cell.key not in self.chosen)
+        return {cell.key: ours for cell in cells if (ours := self._evaluate(cell, self.table.evaluation))}
 
     def _evaluate(self, cell: Cell, evaluation: Accuracy) -> Ours | None:
         """Return the number of a cell, evaluated again only when another run is finished."""
@@ -206,9 +198,6 @@ class Reproduction:
         if key not in self._evaluated:
             try:
                 self._evaluated[key] = evaluation.number(cell, runs, self.console) if runs else None
-            except KeyboardInterrupt:
-                self._say("\nFinished work is saved. Continue with the same command.")
-                raise
             except InputError as error:
                 if chosen:
                     raise
@@ -216,33 +205,28 @@ class Reproduction:
                 self._evaluated[key] = None
         return self._evaluated[key]
 
-    def write(self, lines: Sequence[str] = ()) -> dict[Key, Ours]:
-        """Write the table as it is now, so that a killed command leaves one too; `lines` describe a figure."""
-        ours = self.ours()
+    def write(self, ours: Mapping[Key, Ours], lines: Sequence[str] = ()) -> list[Path]:
+        """Write the table as Markdown and JSON; `lines` describe a figure."""
         page = as_markdown(self.table, ours) + "".join(f"- {line}\n" for line in lines)
         content = {**as_json(self.table, ours), "environment": environment()}
-        markdown, data = self._files()
-        write_atomically(markdown, page)
-        write_atomically(data, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        return ours
-
-    def _files(self) -> list[Path]:
-        return [self.options.out / f"{self.table.name}{suffix}" for suffix in (".md", ".json")]
+        files = [self.options.out / f"{self.table.name}.{kind}" for kind in ("md", "json")]
+        write_atomically(files[0], page)
+        write_atomically(files[1], json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        return files
 
     def show(self) -> None:
         """Print the chosen part of the table, and draw the pictures of a figure."""
-        ours = self.write()
+        ours = self.ours()
+        files = self.write(ours)
         show(self.console, self.table, ours, self.chosen)
         if isinstance(self.table, UntrainedTable) and (named := self.options.names_of_training()):
             self._say(f"Nothing is trained here: without effect are {', '.join(named)}.")
-        files = self._files()
         if isinstance(self.recipe, Figure) and ours:
             self._say("Drawing …")
             drawn = self.recipe.draw(self.table, ours, Folders(self.options.data_root, self.options.out))
             for line in drawn.lines:
                 self._say(line)
-            self.write(drawn.lines)
-            files += drawn.files
+            files = [*self.write(ours, drawn.lines), *drawn.files]
         self._say(f"Written: {', '.join(map(str, files))}")
 
     def estimate(self) -> None:

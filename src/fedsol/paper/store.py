@@ -85,8 +85,8 @@ def folder_name(experiment: Experiment) -> Path:
     method = "-".join([experiment.algorithm["name"], *own_settings(experiment)])
     changed = [
         f"{key.rpartition('.')[2]}={flat(experiment).get(key)}"
-        for key in differing(experiment, paper)
-        if key != "data.part" and not key.startswith("algorithm.")
+        for key in differing_keys(experiment, paper)
+        if key not in ("seed", "data.part") and not key.startswith("algorithm.")
     ]
     return Path("-".join(group)) / "+".join([method, *changed]).replace("/", "_") / f"seed-{experiment.seed}"
 
@@ -107,8 +107,3 @@ def own_settings(experiment: Experiment) -> list[str]:
         for key, value in algorithm.items()
         if value != plain.get(key) and f"algorithm.{key}" not in left_out
     ]
-
-
-def differing(experiment: Experiment, paper: Experiment) -> list[str]:
-    """Return the keys in which a run is not the paper's, whatever its seed."""
-    return [key for key in differing_keys(paper, experiment) if key != "seed"]
