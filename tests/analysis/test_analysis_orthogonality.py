@@ -12,8 +12,8 @@ from fedsol.analysis.orthogonality import (
     LocalSteps,
     Measure,
     angle,
-    mean_over_progress,
     own_measure,
+    progress_curve,
     record,
     with_rho,
 )
@@ -39,8 +39,7 @@ def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
     server = ServerState(initial, federation.model.names, federation.clients, rule.init_server(parameters))
     job = Job(0, 1, initial, rule.broadcast(server), rule.init_client(parameters, buffers))
     plain = federation.train(job)
-    train = lambda twin: replace(federation, algorithm=twin).train(job)  # noqa: E731
-    steps, update = record(rule, Measure(), train, federation.frozen)
+    steps, update = record(federation, Measure(), job)
     assert same_tensors(update.weights, plain.weights)
     assert same_tensors(update.state, plain.state)
     assert len(steps.cosine) == len(steps.proximal_loss) == len(steps.local_loss) == plain.steps
@@ -93,12 +92,8 @@ def test_weights_that_are_not_trained_have_no_part_in_the_angle():
 def test_a_frozen_head_does_not_move_while_it_is_recorded(tiny):
     federation = build_federation(tiny.override({"client.trains": "body"}))
     initial = federation.initial_weights()
-    steps, update = record(
-        FedAvg(),
-        Measure(where="head"),
-        lambda twin: replace(federation, algorithm=twin).train(Job(0, 1, initial, {})),
-        federation.frozen,
-    )
+    fedavg = replace(federation, algorithm=FedAvg())
+    steps, update = record(fedavg, Measure(where="head"), Job(0, 1, initial, {}))
     assert same_tensors(*({name: w[name] for name in federation.frozen} for w in (initial, update.weights)))
     assert set(steps.cosine) == {None}
     assert steps.proximal_loss[-1] > 0
@@ -126,9 +121,9 @@ def test_rho_is_replaced_only_where_something_is_perturbed():
 
 
 def test_clients_with_different_numbers_of_steps_share_an_axis():
-    shares, rows = mean_over_progress([[None, 1.0], [1.0, 2.0, 3.0, 4.0], []], 4)
-    assert shares == [0.125, 0.375, 0.625, 0.875]
-    assert rows == [[None, None, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [None] * 4]
+    curve = progress_curve("a", [[None, 1.0], [1.0, 2.0, 3.0, 4.0], []], 4)
+    assert curve.rounds == [0.125, 0.375, 0.625, 0.875]
+    assert curve.values == [[None, None, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [None] * 4]
 
 
 def test_the_mean_angle_leaves_out_steps_without_one():

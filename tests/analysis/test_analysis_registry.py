@@ -14,6 +14,8 @@ FILE = '''
 from dataclasses import dataclass
 
 from fedsol.analysis.rounds import RoundAnalysis
+from fedsol.plots.curves import curve_by_round, curve_panel
+from fedsol.plots.style import new_figure
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,7 @@ class StepsAnalysis(RoundAnalysis[list, Steps]):
     def measure_round(self, federation, done):
         return Steps(done.round, tuple(self.factor * update.steps for update in done.updates))
 
-    def measure(self, runs):
-        return self.over_rounds(runs)
-
     def draw(self, found, subject):
-        from fedsol.plots.curves import curve_by_round
-        from fedsol.plots.curves import curve_panel
-        from fedsol.plots.style import new_figure
-
         figure = new_figure(5, 4, subject)
         tables = {item.label: [{row.round: sum(row.steps) for row in run} for run in item.runs] for item in found}
         curves = [curve_by_round(label, seeds) for label, seeds in tables.items()]

@@ -6,7 +6,7 @@ import pytest
 
 import fedsol
 from fedsol.analysis import make_analysis, names_of
-from fedsol.analysis.preservation import accuracy_of, preservation
+from fedsol.analysis.preservation import PreservationAnalysis, accuracy_of
 from fedsol.analysis.replay import LocalRound, Replay
 from fedsol.analysis.rounds import callbacks_for, rows_path
 from fedsol.core.messages import ServerState, Update
@@ -126,7 +126,8 @@ def test_only_classes_that_a_client_trains_on_are_its_own(tiny):
     weights = federation.initial_weights()
     for client in range(8):
         update = Update(client, weights, 1, 1)
-        found = preservation(federation, LocalRound(1, ServerState(weights, (), 8), [update]))
+        done = LocalRound(1, ServerState(weights, (), 8), [update])
+        found = PreservationAnalysis().measure_round(federation, done)
         labels = federation.dataset.train.labels[federation.training_samples(client)].unique()
         tally = federation.evaluate(weights)
         own = [label in labels for label in range(10)]
@@ -177,4 +178,4 @@ def test_a_run_without_a_round_cannot_be_analysed(tiny, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(tiny, [StopAtOnce()], tmp_path / "run")
     with pytest.raises(InputError, match="has no checkpoint to analyze"):
-        Replay(Run.load(tmp_path / "run")).train()
+        Replay(Run.load(tmp_path / "run")).local_round()

@@ -12,7 +12,7 @@ from fedsol.algorithms.fedprox import FedProx
 from fedsol.algorithms.fedsol import FedSOL
 from fedsol.analysis.base import Series
 from fedsol.analysis.divergence import divergence
-from fedsol.analysis.preservation import accuracy_of, forgetting, preservation
+from fedsol.analysis.preservation import PreservationAnalysis, accuracy_of, forgetting
 from fedsol.analysis.replay import LocalRound
 from fedsol.analysis.strength import (
     LayerStrength,
@@ -135,7 +135,7 @@ def test_preservation_is_what_evaluation_says(tiny):
     federation = build_federation(tiny.override({"client.epochs": 3}))
     initial = federation.initial_weights()
     updates = [federation.train(Job(client, 1, initial)) for client in (0, 2)]
-    found = preservation(federation, after(initial, updates))
+    found = PreservationAnalysis().measure_round(federation, after(initial, updates))
     assert found.before == federation.evaluate(initial).accuracy
     assert found.after == tuple(federation.evaluate(update.weights).accuracy for update in updates)
     assert len(found.classes_after) == 10
@@ -169,7 +169,7 @@ def test_lambda_is_listed_layer_by_layer_unless_there_are_many():
         return LayerStrengths(1, "adaptive", (0,), layers)
 
     def said(*seeds):
-        return StrengthAnalysis().say([Series("a", seeds)])
+        return list(StrengthAnalysis().say([Series("a", seeds)]))
 
     two = seed(body=0.4, head=0.01234), seed(body=0.6, head=0.01234)
     assert said(*two) == ["a: mean Lambda head 0.0123, body 0.5"]

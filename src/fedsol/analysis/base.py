@@ -1,7 +1,5 @@
 """What an analysis is (measure, draw, say), the runs it is of, and the driver that writes its files."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -9,17 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from fedsol.analysis.replay import Replay
+from fedsol.config.experiment import Experiment
 from fedsol.core.files import write_output
 from fedsol.core.randomness import one_torch_thread
+from fedsol.plots.style import Figure, fedsol_style, save_pictures
 from fedsol.runs.groups import group_runs
-
-if TYPE_CHECKING:
-    from fedsol.config.experiment import Experiment
-    from fedsol.plots.style import Figure
-    from fedsol.runs.run import Run
+from fedsol.runs.run import Run
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -32,7 +28,7 @@ class Series(Generic[T]):
     label: str
     runs: tuple[T, ...]
 
-    def map(self, function: Callable[[T], S]) -> Series[S]:
+    def map(self, function: Callable[[T], S]) -> "Series[S]":
         """Return the same label with something made of every run."""
         return Series(self.label, tuple(function(run) for run in self.runs))
 
@@ -66,7 +62,7 @@ class Analysis(Generic[T]):
 
     stem: ClassVar[str]
     """Name of its files: figures `.png` and `.pdf`, and data `.json`."""
-    also: ClassVar[tuple[type[Analysis[Any]], ...]] = ()
+    also: ClassVar[tuple[type["Analysis[Any]"], ...]] = ()
     """Analyses that follow it, with files of their own."""
 
     def check(self, runs: Runs) -> None:
@@ -80,7 +76,7 @@ class Analysis(Generic[T]):
         """Return the figure; `subject` is for its title."""
         raise NotImplementedError
 
-    def say(self, found: T) -> list[str]:
+    def say(self, found: T) -> Iterable[str]:
         """Return the main numbers, as lines of text."""
         return []
 
@@ -90,8 +86,6 @@ class Analysis(Generic[T]):
 
     def write_figure(self, found: T, out: Path, subject: str) -> list[Path]:
         """Write the figure into a directory, as PNG and PDF."""
-        from fedsol.plots.style import fedsol_style, save_pictures
-
         with fedsol_style():
             return save_pictures(self.draw(found, subject), out / self.stem)
 

@@ -1,12 +1,9 @@
 """Cost of a local step: FLOPs, seconds and memory of every method, beside FedAvg's."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.gradients import perturbation
-from fedsol.algorithms.proximal import OutputLoss
+from fedsol.algorithms.proximal import OutputLoss, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
 from fedsol.analysis.base import Analysis, Runs
@@ -31,10 +28,9 @@ from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation, assemble, fill_defaults
 from fedsol.federation.local_training import give_gradients, make_optimizer, make_task
+from fedsol.plots.panels import bar_panel
+from fedsol.plots.style import INK, Figure, new_figure
 from fedsol.studies.variants import parse_variants
-
-if TYPE_CHECKING:
-    from fedsol.plots.style import Figure
 
 METHODS: dict[str, dict[str, object]] = {
     **{name: {"name": name} for name in ALGORITHMS if name not in ("fedsol", "fedsol-ablation")},
@@ -83,25 +79,13 @@ def costs(federation: Federation, methods: Mapping[str, Algorithm] | None = None
     """Measure every method on the federation's model with random batches of its size; FedAvg comes first."""
     chosen = methods or {name: make_algorithm(table) for name, table in METHODS.items()}
     chosen = {"fedavg": make_algorithm({"name": "fedavg"}), **chosen}
-    batch = random_batch(federation)
-    federation.model.train(True)
+    seconds, batch = step_seconds(federation, chosen, repetitions), random_batch(federation)
+    rows = []
     with one_torch_thread():
-        steps = {name: LocalStep(federation, algorithm, batch) for name, algorithm in chosen.items()}
-        seconds = interleaved(
-            {name: step.take for name, step in steps.items()}, repetitions, clock_of(federation.device)
-        )
-        rows = [
-            MethodCost(
-                name,
-                flops(step.gradient),
-                flops(step.two_pass_gradient),
-                step.proximal_flops(),
-                seconds[name],
-                peak_bytes(step.take),
-                size_in_bytes(step.own),
-            )
-            for name, step in steps.items()
-        ]
+        for name, algorithm in chosen.items():
+            step = LocalStep(federation, algorithm, batch)
+            counted = flops(step.gradient), flops(step.two_pass_gradient), step.proximal_flops()
+            rows.append(MethodCost(name, *counted, seconds[name], peak_bytes(step.take), size_in_bytes(step.own)))
     parameters = sum(federation.initial_weights()[name].numel() for name in federation.model.names)
     return Costs(str(federation.experiment.model.name), parameters, len(batch), repetitions, tuple(rows))
 
@@ -111,7 +95,6 @@ def step_seconds(
 ) -> dict[str, float]:
     """Return only the seconds of a local step of every method: of large models, counting the rest takes long."""
     batch = random_batch(federation)
-    federation.model.train(True)
     with one_torch_thread():
         steps = {name: LocalStep(federation, algorithm, batch).take for name, algorithm in methods.items()}
         return interleaved(steps, repetitions, clock_of(federation.device), warm_up)
@@ -121,6 +104,7 @@ class LocalStep:
     """One step of a method, away from the anchor, again and again on the same batch."""
 
     def __init__(self, federation: Federation, algorithm: Algorithm, batch: Batch) -> None:
+        federation.model.train(True)
         settings, initial = federation.experiment.client, federation.initial_weights()
         anchor, buffers = pick(initial, federation.model.names), pick(initial, federation.model.buffers)
         self.algorithm, self.batch = algorithm, batch
@@ -128,6 +112,9 @@ class LocalStep:
         self.local: Weights = clone(add(anchor, anchor, AWAY))
         self.own: State = algorithm.init_client(add(anchor, anchor, -AWAY), buffers)
         self.state: State = algorithm.begin(self.task, algorithm.init_server(anchor), self.own)
+        self.proximal: Proximal | None = None
+        if isinstance(algorithm, ProximalAlgorithm):
+            self.proximal = algorithm.proximal_loss(self.task, self.state)
         self._optimizer = make_optimizer(settings, list(self.local.values()), settings.lr)
 
     def gradient(self) -> tuple[Weights, Tensor]:
@@ -136,22 +123,18 @@ class LocalStep:
 
     def two_pass_gradient(self) -> tuple[Weights, Tensor]:
         """Return the same gradient with nothing shared between the point and the perturbed point."""
-        algorithm = self.algorithm
-        how = algorithm.perturbation
-        proximal = algorithm.proximal_loss(self.task, self.state) if isinstance(algorithm, ProximalAlgorithm) else None
-        if how is None or proximal is None:
+        how = self.algorithm.perturbation
+        if how is None or self.proximal is None:
             return self.gradient()
-        direction = proximal.gradient(self.task.at(self.local, self.batch), how.where)
+        direction = self.proximal.gradient(self.task.at(self.local, self.batch), how.where)
         step = perturbation(direction, self.local, self.task.anchor, how.rho, how.strength)
         return self.task.at(add(self.local, step), self.batch).gradient()
 
     def proximal_flops(self) -> int:
         """Return the FLOPs of the proximal loss, given the outputs of the model itself."""
-        algorithm = self.algorithm
-        proximal = algorithm.proximal_loss(self.task, self.state) if isinstance(algorithm, ProximalAlgorithm) else None
+        proximal, point = self.proximal, self.task.at(self.local, self.batch)
         if not isinstance(proximal, OutputLoss):
             return 0
-        point = self.task.at(self.local, self.batch)
         outputs = point.outputs
         return flops(lambda: proximal.loss(outputs, point))
 
@@ -250,25 +233,20 @@ class CostAnalysis(Analysis[Costs]):
         return costs(without_data(runs.experiment), self._methods(runs.experiment), self.repetitions)
 
     def draw(self, found: Costs, subject: str) -> Figure:
-        from fedsol.plots.panels import bar_panel
-        from fedsol.plots.style import INK, new_figure
-
-        names = [row.method for row in found.methods]
-        base = found.methods[0]
+        names, base = [row.method for row in found.methods], found.methods[0]
         title = f"cost of a local step: {found.model}, {found.parameters:,} weights, batches of {found.batch_size}"
         figure = new_figure(9.6, 1.9 + 0.34 * len(names), title)
-        columns: dict[str, dict[str, list[float]]] = {
+        columns = {
             "FLOPs": {
-                "as fedsol computes it": [row.flops / base.flops for row in found.methods],
-                "in two whole passes": [row.two_pass_flops / base.flops for row in found.methods],
+                "as fedsol computes it": [(row.flops / base.flops, 0.0) for row in found.methods],
+                "in two whole passes": [(row.two_pass_flops / base.flops, 0.0) for row in found.methods],
             },
-            "time": {"": [row.seconds / base.seconds for row in found.methods]},
-            "peak memory": {"": [row.peak_bytes / base.peak_bytes for row in found.methods]},
+            "time": {"": [(row.seconds / base.seconds, 0.0) for row in found.methods]},
+            "peak memory": {"": [(row.peak_bytes / base.peak_bytes, 0.0) for row in found.methods]},
         }
         panels = figure.subplots(1, 3, sharey=True, width_ratios=(1.25, 1, 1))
         for axes, (heading, bars) in zip(panels, columns.items(), strict=True):
-            spread = {name: [(value, 0.0) for value in values] for name, values in bars.items()}
-            patches = bar_panel(axes, names, spread, heading, "× FedAvg", horizontal=True)
+            patches = bar_panel(axes, names, bars, heading, "× FedAvg", horizontal=True)
             if len(bars) > 1:
                 figure.legend(patches, list(bars), loc="outside lower left", ncols=2)
             for container in axes.containers:

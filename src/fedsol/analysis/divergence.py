@@ -1,23 +1,20 @@
 """Weight divergence: how far local training moves the clients from the global model and from each other."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedsol.analysis.base import Runs, Series
+from fedsol.analysis.base import Series
 from fedsol.analysis.replay import LocalRound
-from fedsol.analysis.rounds import RoundAnalysis
-from fedsol.core.statistics import sample_mean_std
+from fedsol.analysis.rounds import RoundAnalysis, curves_by_round
+from fedsol.core.statistics import known_mean, sample_mean_std
 from fedsol.federation.federation import Federation
-
-if TYPE_CHECKING:
-    from fedsol.plots.style import Figure
+from fedsol.plots.curves import curve_panel
+from fedsol.plots.panels import bar_panel, short_layer
+from fedsol.plots.style import Figure, new_figure
 
 DISTANCES = (
     ("global–local", "to_global", "global_local", "layers_to_global"),
@@ -48,7 +45,7 @@ class Divergence:
     @property
     def local_local(self) -> float | None:
         """Mean over all pairs of clients; None for a single client."""
-        return fmean(self.between) if self.between else None
+        return known_mean(self.between)
 
 
 def divergence(done: LocalRound, names: Sequence[str]) -> Divergence:
@@ -64,15 +61,15 @@ def divergence(done: LocalRound, names: Sequence[str]) -> Divergence:
     return Divergence(
         done.round,
         tuple(update.client for update in done.updates),
-        tuple(_root_of_squares(to_global).tolist()),
-        tuple(_mean_of_others(_root_of_squares(between)).tolist()) if pairs else (),
+        tuple(_root_of_squares(to_global.values()).tolist()),
+        tuple(_mean_of_others(_root_of_squares(between.values())).tolist()) if pairs else (),
         {name: float(distances.mean()) for name, distances in to_global.items()},
         {name: float(_mean_of_others(distances).mean()) for name, distances in between.items()} if pairs else {},
     )
 
 
-def _root_of_squares(distances: Mapping[str, Tensor]) -> Tensor:
-    return torch.stack([part.square() for part in distances.values()]).sum(dim=0).sqrt()
+def _root_of_squares(distances: Iterable[Tensor]) -> Tensor:
+    return torch.stack([part.square() for part in distances]).sum(dim=0).sqrt()
 
 
 def _mean_of_others(distances: Tensor) -> Tensor:
@@ -92,48 +89,34 @@ class DivergenceAnalysis(RoundAnalysis[Found, Divergence]):
     def measure_round(self, federation: Federation, done: LocalRound) -> Divergence:
         return divergence(done, federation.model.names)
 
-    def measure(self, runs: Runs) -> Found:
-        return self.over_rounds(runs)
-
     def draw(self, found: Found, subject: str) -> Figure:
-        from fedsol.plots.curves import curve_by_round, curve_panel
-        from fedsol.plots.panels import bar_panel, short_layer
-        from fedsol.plots.style import new_figure
-
         layers = list(found[0].runs[0][-1].layers_to_global)
         last = {item.label: [run[-1] for run in item.runs] for item in found}
         depth = 0.2 * len(layers) * (1 + 0.4 * len(found))
         figure = new_figure(9.6, 4.4 + depth, f"weight divergence, {subject}")
         panels = figure.subplots(2, 2, height_ratios=(2.8, 0.5 + depth))
-        for column, (name, each, mean, by_layer) in enumerate(DISTANCES):
-            if max(len(run) for item in found for run in item.runs) > 1:
-                tables = {
-                    item.label: [{one.round: getattr(one, mean) for one in run} for run in item.runs] for item in found
-                }
-                curves = [curve_by_round(label, seeds) for label, seeds in tables.items()]
-                curve_panel(panels[0, column], curves, name, "round", "distance")
+        for (upper, lower), (name, each, mean, by_layer) in zip(panels.T, DISTANCES, strict=True):
+            if any(len(run) > 1 for item in found for run in item.runs):
+                curve_panel(upper, curves_by_round(found, mean), name, "round", "distance")
             else:
                 bars = {
-                    label: [sample_mean_std(value for one in ones for value in getattr(one, each))]
-                    for label, ones in last.items()
+                    key: [sample_mean_std(value for one in ones for value in getattr(one, each))]
+                    for key, ones in last.items()
                 }
-                bar_panel(panels[0, column], ["mean and std over clients"], bars, name, "distance")
-            layered = {
+                bar_panel(upper, ["mean and std over clients"], bars, name, "distance")
+            bars = {
                 label: [sample_mean_std(getattr(one, by_layer).get(layer) for one in ones) for layer in layers]
                 for label, ones in last.items()
             }
-            shown = [short_layer(layer) if column == 0 else "" for layer in layers]
-            heading = f"{name}, by layer"
-            handles = bar_panel(panels[1, column], shown, layered, heading, "distance, last round", True)
-        figure.legend(handles, list(last), loc="outside right upper")
+            shown = [short_layer(layer) if name == DISTANCES[0][0] else "" for layer in layers]
+            patches = bar_panel(lower, shown, bars, f"{name}, by layer", "distance, last round", horizontal=True)
+        figure.legend(patches, list(last), loc="outside right upper")
         return figure
 
-    def say(self, found: Found) -> list[str]:
-        lines = []
+    def say(self, found: Found) -> Iterator[str]:
         for item in found:
             last = [run[-1] for run in item.runs]
-            apart = [one.local_local for one in last if one.local_local is not None]
-            between = f", local–local {fmean(apart):.4g}" if apart else ""
-            distance = fmean([one.global_local for one in last])
-            lines.append(f"{item.label}: round {last[0].round}, global–local {distance:.4g}{between}")
-        return lines
+            apart = known_mean(one.local_local for one in last)
+            between = "" if apart is None else f", local–local {apart:.4g}"
+            distance = fmean(one.global_local for one in last)
+            yield f"{item.label}: round {last[0].round}, global–local {distance:.4g}{between}"

@@ -1,11 +1,9 @@
 """Loss landscape: the loss of a global model over the two directions in which it is most curved."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +14,13 @@ from torch import Tensor
 
 from fedsol.analysis.base import Analysis, Runs
 from fedsol.core.randomness import generator_for, numpy_generator_for, one_torch_thread
-from fedsol.core.weights import Weights, on_device
+from fedsol.core.weights import Weights, add, on_device, pick
 from fedsol.data.batches import Batch, evaluation_batches
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 from fedsol.models.split import SplitModel
-
-if TYPE_CHECKING:
-    from fedsol.plots.style import Figure
+from fedsol.plots.panels import SEQUENTIAL
+from fedsol.plots.style import INK, Figure, new_figure
 
 Vector = NDArray[np.float64]
 TOLERANCE = 1e-4
@@ -78,17 +75,14 @@ class Problem:
 
     def moved(self, direction: Vector) -> Weights:
         """Return the weights plus a flat vector."""
-        return {**self.weights, **self._unflattened(direction, self.weights)}
+        return {**self.weights, **add(pick(self.weights, self.model.names), self._unflattened(direction))}
 
-    def _unflattened(self, vector: Vector, like: Weights) -> Weights:
-        parts, start = {}, 0
-        for name in self.model.names:
-            tensor = like[name]
-            stop = start + tensor.numel()
-            piece = torch.from_numpy(np.ascontiguousarray(vector[start:stop]))
-            parts[name] = tensor + piece.to(tensor).view_as(tensor)
-            start = stop
-        return parts
+    def _unflattened(self, vector: Vector) -> Weights:
+        like = pick(self.weights, self.model.names)
+        flat = torch.from_numpy(np.ascontiguousarray(vector))
+        pieces = torch.split(flat, [tensor.numel() for tensor in like.values()])
+        pairs = zip(like.items(), pieces, strict=True)
+        return {name: piece.to(tensor).view_as(tensor) for (name, tensor), piece in pairs}
 
     @torch.no_grad()
     def loss(self, weights: Weights) -> float:
@@ -99,14 +93,13 @@ class Problem:
     def times_hessian(self, vector: Vector) -> Vector:
         """Return `H v`: the gradient of `<g, v>`, by a second backward pass through the first."""
         self.model.train(False)
+        along = list(self._unflattened(vector).values())
         total = np.zeros(self.dimension)
         for batch in self.batches:
             leaves = {name: self.weights[name].detach().requires_grad_() for name in self.model.names}
             tensors = list(leaves.values())
             value = self._summed({**self.weights, **leaves}, batch)
             first = torch.autograd.grad(value, tensors, create_graph=True, materialize_grads=True)
-            zero = {name: torch.zeros_like(tensor) for name, tensor in leaves.items()}
-            along = list(self._unflattened(vector, zero).values())
             second = torch.autograd.grad(first, tensors, along, materialize_grads=True)
             total += np.concatenate([part.detach().double().cpu().numpy().ravel() for part in second])
         return total / self.examples
@@ -186,15 +179,11 @@ class LandscapeAnalysis(Analysis[dict[str, Landscape]]):
         for item in runs.series:
             for replay in item.runs:
                 seed = f" seed {replay.run.seed}" if len(item.runs) > 1 else ""
-                checkpoint = replay.checkpoint
-                surface = self.landscape(replay.federation, checkpoint.server.weights, checkpoint.round)
-                found[item.label + seed] = surface
+                weights, number = replay.checkpoint.server.weights, replay.checkpoint.round
+                found[item.label + seed] = self.landscape(replay.federation, weights, number)
         return found
 
     def draw(self, found: dict[str, Landscape], subject: str) -> Figure:
-        from fedsol.plots.panels import SEQUENTIAL
-        from fedsol.plots.style import INK, new_figure
-
         surfaces = [np.array(one.losses) for one in found.values()]
         finite = np.concatenate([surface[np.isfinite(surface)] for surface in surfaces])
         low, high = max(finite.min(), finite.max() * 1e-4, 1e-8), finite.max()

@@ -1,36 +1,31 @@
 """Orthogonality: how the update of every local step lies to the proximal gradient (FedSOL's figure 3)."""
 
-from __future__ import annotations
-
-import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
-from torch import Tensor
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.fedsol import ProximalName, proximal_by_name
 from fedsol.algorithms.proximal import OutputLoss, Proximal
-from fedsol.algorithms.task import Point, Where
+from fedsol.algorithms.task import Where
 from fedsol.analysis.base import Analysis, Runs, Series
-from fedsol.analysis.replay import LocalRound, Replay, Step, observed
-from fedsol.analysis.rounds import RoundAnalysis
+from fedsol.analysis.replay import LocalRound, Step, observed
+from fedsol.analysis.rounds import RoundAnalysis, curves_by_round
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import unknown_name
 from fedsol.core.messages import Job, Update
+from fedsol.core.statistics import known_mean
 from fedsol.core.weights import dot, equal, norm, pick
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
+from fedsol.plots.curves import Curve, curve_panel
+from fedsol.plots.panels import percent_ticks
+from fedsol.plots.style import INK, Figure, new_figure
 from fedsol.training.faults import plan
-
-if TYPE_CHECKING:
-    from fedsol.plots.curves import Curve
-    from fedsol.plots.style import Figure
 
 FEDSOLS_TAU = 3.0
 RHOS = (0.0, 0.5, 1.0, 2.0)
@@ -62,8 +57,7 @@ class LocalSteps:
     @property
     def mean_cosine(self) -> float | None:
         """Over the steps that have one."""
-        found = [value for value in self.cosine if value is not None]
-        return fmean(found) if found else None
+        return known_mean(self.cosine)
 
 
 @dataclass(frozen=True)
@@ -110,33 +104,35 @@ def with_rho(algorithm: Algorithm, rho: float) -> Algorithm:
         )
     if rho < 0:
         raise InputError(f"--rho: must be 0 or more (got {rho})")
-    return dataclasses.replace(algorithm, **{"rho": rho})
+    return replace(algorithm, **{"rho": rho})
 
 
-def record(
-    algorithm: Algorithm, measure: Measure, train: Callable[[Algorithm], Update], frozen: Collection[str] = ()
-) -> tuple[LocalSteps, Update]:
-    """Train one client with every step measured. `train` runs its job under the algorithm that it is given.
-
-    Weights that are `frozen` have no part in angles: the optimizer does not get their gradients.
-    """
+def record(federation: Federation, measure: Measure, job: Job) -> tuple[LocalSteps, Update]:
+    """Train one client with every step measured."""
     rows: list[tuple[float | None, float, float]] = []
     proximal = proximal_by_name(measure.proximal, measure.tau)
-    update = train(
-        observed(algorithm, lambda step: rows.append((*angle(step, proximal, measure.where, frozen), float(step.loss))))
-    )
-    cosines, proximal_losses, local_losses = zip(*rows, strict=True)
-    return LocalSteps(update.client, cosines, proximal_losses, local_losses), update
+
+    def observe(step: Step) -> None:
+        rows.append((*angle(step, proximal, measure.where, federation.frozen), float(step.loss)))
+
+    update = replace(federation, algorithm=observed(federation.algorithm, observe)).train(job)
+    return LocalSteps(job.client, *zip(*rows, strict=True)), update
 
 
 def angle(step: Step, proximal: Proximal, where: Where, frozen: Collection[str] = ()) -> tuple[float | None, float]:
-    """Return cos(g_u, g_p) at a step over the trained weights (None where g_p is 0), and the proximal loss there."""
+    """Return cos(g_u, g_p) at a step over the trained weights (None where g_p is 0), and the proximal loss there.
+
+    Weights that are `frozen` have no part in the angle: the optimizer does not get their gradients.
+    """
     point = step.task.at(step.weights, step.batch)
     if proximal.zero_at_anchor and equal(step.weights, step.task.anchor):
         return None, 0.0
-    value = float(_proximal_value(proximal, point))
-    direction = proximal.gradient(point, where, keep=True)
-    direction = {name: tensor for name, tensor in direction.items() if name not in frozen}
+    if isinstance(proximal, OutputLoss):
+        value = float(proximal.loss(point.outputs, point).detach())
+    else:
+        value = float(0.5 * norm(proximal.gradient(point, "all")) ** 2)
+    gradient = proximal.gradient(point, where, keep=True)
+    direction = {name: tensor for name, tensor in gradient.items() if name not in frozen}
     if not direction:
         return None, value
     update = pick(step.update, direction)
@@ -144,46 +140,32 @@ def angle(step: Step, proximal: Proximal, where: Where, frozen: Collection[str] 
     return (float(dot(update, direction)) / lengths if lengths > 0 else None), value
 
 
-def _proximal_value(proximal: Proximal, point: Point) -> Tensor:
-    if isinstance(proximal, OutputLoss):
-        return proximal.loss(point.outputs, point).detach()
-    return 0.5 * norm(proximal.gradient(point, "all")) ** 2
-
-
-def mean_over_progress(
-    values: Sequence[Sequence[float | None]], points: int
-) -> tuple[list[float], list[list[float | None]]]:
+def progress_curve(label: str, values: Sequence[Sequence[float | None]], points: int = POINTS) -> Curve:
     """Return series of different lengths on one axis: the share of local training done, in `points` places.
 
     A place takes the value of the nearest step at or before it; places without one (None) stay empty.
     """
     shares = [(place + 0.5) / points for place in range(points)]
     rows = [[row[min(int(share * len(row)), len(row) - 1)] if row else None for share in shares] for row in values]
-    return shares, rows
+    return Curve(label, shares, rows)
+
+
+Rounds = list[Series[tuple[RoundOrthogonality, ...]]]
 
 
 @dataclass(frozen=True)
-class OverRounds(Analysis[list[Series[tuple[RoundOrthogonality, ...]]]]):
+class OverRounds(Analysis[Rounds]):
     """The mean cosine and the proximal loss at the end of local training, of runs that recorded them."""
 
     stem = "orthogonality-rounds"
 
-    def measure(self, runs: Runs) -> list[Series[tuple[RoundOrthogonality, ...]]] | None:
+    def measure(self, runs: Runs) -> Rounds | None:
         found = [item.map(lambda replay: OrthogonalityAnalysis().recorded(replay.run.path)) for item in runs.series]
         return found if any(any(item.runs) for item in found) else None
 
-    def draw(self, found: list[Series[tuple[RoundOrthogonality, ...]]], subject: str) -> Figure:
-        from fedsol.plots.curves import curve_by_round
-
-        def curves(name: str) -> list[Curve]:
-            return [
-                curve_by_round(item.label, [{row.round: getattr(row, name) for row in run} for run in item.runs])
-                for item in found
-                if any(item.runs)
-            ]
-
+    def draw(self, found: Rounds, subject: str) -> Figure:
         titles = ("cos(g_u, g_p), mean over local steps", "proximal loss at the last step")
-        return _two_panels((curves("cosine"), curves("proximal_loss")), subject, titles, ("round", "loss"))
+        return _two_panels(lambda field: curves_by_round(found, field), subject, titles, ("round", "loss"))
 
 
 @dataclass(frozen=True)
@@ -223,42 +205,33 @@ class OrthogonalityAnalysis(RoundAnalysis[list[Orthogonality], RoundOrthogonalit
         rule, experiment, client = federation.algorithm, federation.experiment, done.updates[0].client
         work = plan(experiment.faults, experiment.seed, done.round, [client])[client].work
         job = Job(client, done.round, done.before.weights, rule.broadcast(done.before), work=work)
-        steps, _ = record(
-            rule, own_measure(rule), lambda twin: replace(federation, algorithm=twin).train(job), federation.frozen
-        )
+        steps, _ = record(federation, own_measure(rule), job)
         return RoundOrthogonality(done.round, client, len(steps.cosine), steps.mean_cosine, steps.proximal_loss[-1])
 
     def measure(self, runs: Runs) -> list[Orthogonality]:
-        return [found for item in runs.series for found in self._by_rule(item, len(runs.series) == 1)]
-
-    def _by_rule(self, item: Series[Replay], alone: bool) -> list[Orthogonality]:
         """Measure under the runs' own rule, or under the rule of a single run with several strengths."""
-        first = item.runs[0]
-        own = first.federation.algorithm
-        rhos = self.rho or (RHOS if alone and _perturbs(own) and hasattr(own, "perturb") else ())
-        rules = {f"rho = {rho:g}": with_rho(own, rho) for rho in rhos} or {item.label: own}
         found = []
-        for label, rule in rules.items():
-            measure = own_measure(rule, self.where)
-            steps = [
-                record(rule, measure, partial(_train_one, replay, client), replay.federation.frozen)[0]
-                for replay in item.runs
-                for client in replay.clients(self.clients)
-            ]
-            rho = getattr(rule, "rho", None)
-            found.append(Orthogonality(label, rho, first.next_round, measure, tuple(steps)))
+        for item in runs.series:
+            first = item.runs[0]
+            own = first.federation.algorithm
+            several = len(runs.series) == 1 and _perturbs(own) and hasattr(own, "perturb")
+            rhos = self.rho or (RHOS if several else ())
+            rules = {f"rho = {rho:g}": with_rho(own, rho) for rho in rhos} or {item.label: own}
+            for label, rule in rules.items():
+                measure = own_measure(rule, self.where)
+                steps = tuple(
+                    record(replace(replay.federation, algorithm=rule), measure, replay.job(client))[0]
+                    for replay in item.runs
+                    for client in replay.clients(self.clients)
+                )
+                found.append(Orthogonality(label, getattr(rule, "rho", None), first.next_round, measure, steps))
         return found
 
     def draw(self, found: list[Orthogonality], subject: str) -> Figure:
-        from fedsol.plots.curves import Curve
-        from fedsol.plots.panels import percent_ticks
-
-        def curves(name: str) -> list[Curve]:
-            rows = [(item.label, [getattr(client, name) for client in item.clients]) for item in found]
-            return [Curve(label, *mean_over_progress(values, POINTS)) for label, values in rows]
-
         figure = _two_panels(
-            (curves("cosine"), curves("proximal_loss")),
+            lambda field: [
+                progress_curve(item.label, [getattr(client, field) for client in item.clients]) for item in found
+            ],
             f"{subject}, round {found[0].round}",
             ("cos(g_u, g_p)", "proximal loss"),
             ("share of local training", f"{found[0].measure.proximal} loss"),
@@ -268,31 +241,23 @@ class OrthogonalityAnalysis(RoundAnalysis[list[Orthogonality], RoundOrthogonalit
             percent_ticks(axes.xaxis)
         return figure
 
-    def say(self, found: list[Orthogonality]) -> list[str]:
-        lines = []
+    def say(self, found: list[Orthogonality]) -> Iterator[str]:
         for item in found:
-            cosines = [client.mean_cosine for client in item.clients if client.mean_cosine is not None]
-            cosine = f"{fmean(cosines):+.3f}" if cosines else "none"
+            cosine = known_mean(client.mean_cosine for client in item.clients)
+            shown = "none" if cosine is None else f"{cosine:+.3f}"
             loss = fmean(client.proximal_loss[-1] for client in item.clients)
-            lines.append(f"{item.label}: mean cosine {cosine}, proximal loss at the end {loss:.4g}")
-        return lines
-
-
-def _train_one(replay: Replay, client: int, algorithm: Algorithm) -> Update:
-    return replay.train([client], algorithm).updates[0]
+            yield f"{item.label}: mean cosine {shown}, proximal loss at the end {loss:.4g}"
 
 
 def _two_panels(
-    curves: tuple[list[Curve], list[Curve]], subject: str, titles: tuple[str, str], labels: tuple[str, str]
+    curves: Callable[[str], list[Curve]], subject: str, titles: tuple[str, str], labels: tuple[str, str]
 ) -> Figure:
     """Draw cosines beside losses; `labels` are those of the horizontal axes and of the losses."""
-    from fedsol.plots.curves import curve_panel
-    from fedsol.plots.style import INK, new_figure
-
     figure = new_figure(9.2, 3.9, f"local learning, {subject}")
     left, right = figure.subplots(1, 2)
-    lines = curve_panel(left, curves[0], titles[0], labels[0], "cosine")
-    curve_panel(right, curves[1], titles[1], *labels)
+    cosines = curves("cosine")
+    lines = curve_panel(left, cosines, titles[0], labels[0], "cosine")
+    curve_panel(right, curves("proximal_loss"), titles[1], *labels)
     left.axhline(0.0, color=INK, linewidth=0.7)
-    figure.legend(lines, [curve.label for curve in curves[0]], loc="outside right upper", handlelength=3.2)
+    figure.legend(lines, [curve.label for curve in cosines], loc="outside right upper", handlelength=3.2)
     return figure

@@ -1,12 +1,9 @@
 """Knowledge preservation: what local training keeps and loses of what the global model knew."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, compress, zip_longest
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,13 +11,13 @@ import torch
 from fedsol.analysis.base import Analysis, Runs, Series
 from fedsol.analysis.replay import LocalRound
 from fedsol.analysis.rounds import RoundAnalysis
-from fedsol.core.statistics import sample_mean_std
+from fedsol.core.statistics import known_mean, sample_mean_std
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation
+from fedsol.plots.curves import Curve, curve_by_round, curve_panel, draw_curve
+from fedsol.plots.panels import bar_panel, heat_panel, integer_ticks, percent_ticks
+from fedsol.plots.style import Figure, light_grid, new_figure
 from fedsol.runs.rows import Row
-
-if TYPE_CHECKING:
-    from fedsol.plots.style import Figure
 
 Share = float | None
 
@@ -49,42 +46,10 @@ class Preservation:
     """Mean over the clients' models, by class."""
 
 
-def preservation(federation: Federation, done: LocalRound) -> Preservation:
-    """Evaluate the global model and every client's model on the whole test set."""
-    start = federation.evaluate(done.before.weights)
-    tallies = [federation.evaluate(update.weights) for update in done.updates]
-    held = [_held(federation, update.client) for update in done.updates]
-    absent = [[not has for has in row] for row in held]
-    by_class = [tally.class_accuracy for tally in tallies]
-    return Preservation(
-        done.round,
-        start.accuracy,
-        tuple(update.client for update in done.updates),
-        tuple(tally.accuracy for tally in tallies),
-        tuple(accuracy_of(start, row) for row in held),
-        tuple(accuracy_of(tally, row) for tally, row in zip(tallies, held, strict=True)),
-        tuple(accuracy_of(start, row) for row in absent),
-        tuple(accuracy_of(tally, row) for tally, row in zip(tallies, absent, strict=True)),
-        tuple(start.class_accuracy),
-        tuple(_mean([row[label] for row in by_class]) for label in range(federation.dataset.classes)),
-    )
-
-
-def _held(federation: Federation, client: int) -> list[bool]:
-    labels = federation.dataset.train.labels[federation.training_samples(client)]
-    return [bool(count) for count in torch.bincount(labels, minlength=federation.dataset.classes)]
-
-
 def accuracy_of(tally: Tally, classes: Sequence[bool]) -> Share:
     """Return the share of correct answers among examples of the chosen classes; None if there is none."""
-    examples = sum(count for count, chosen in zip(tally.examples, classes, strict=True) if chosen)
-    right = sum(count for count, chosen in zip(tally.correct, classes, strict=True) if chosen)
-    return right / examples if examples else None
-
-
-def _mean(values: Sequence[Share]) -> Share:
-    found = [value for value in values if value is not None]
-    return fmean(found) if found else None
+    examples = sum(compress(tally.examples, classes))
+    return sum(compress(tally.correct, classes)) / examples if examples else None
 
 
 @dataclass(frozen=True)
@@ -122,17 +87,14 @@ class ForgettingAnalysis(Analysis[list[Series[Forgetting]]]):
         return found if any(_evaluated(found)) else None
 
     def draw(self, found: list[Series[Forgetting]], subject: str) -> Figure:
-        from fedsol.plots.curves import curve_by_round, curve_panel
-        from fedsol.plots.panels import heat_panel, integer_ticks
-        from fedsol.plots.style import new_figure
-
         shown = _evaluated(found)
         figure = new_figure(9.2, 2.9 + 2.0 * len(shown), f"class-wise accuracy, {subject}")
         panels = figure.subplots(len(shown) + 1, 1, sharex=True, height_ratios=[1.0] * len(shown) + [1.2])
         edges: list[float] = []
         for axes, item in zip(panels, shown, strict=False):
             rounds = max((run.rounds for run in item.runs), key=len)
-            table = _class_table(item, rounds)
+            whole = [np.array(run.classes, dtype=np.float64) for run in item.runs if set(run.rounds) >= set(rounds)]
+            table = np.ma.masked_invalid(whole).mean(axis=0).T  # what has no test examples is masked
             heat_panel(axes, table, "accuracy", (0.0, 1.0))
             first, last = rounds[0], rounds[-1]
             half = (last - first) / (len(rounds) - 1) / 2 if last > first else 0.5
@@ -151,21 +113,14 @@ class ForgettingAnalysis(Analysis[list[Series[Forgetting]]]):
         panels[-1].legend(lines, [item.label for item in shown], loc="upper right", handlelength=3.2)
         return figure
 
-    def say(self, found: list[Series[Forgetting]]) -> list[str]:
-        lost = {item.label: [run.forgetting[-1] for run in item.runs if run.rounds] for item in _evaluated(found)}
-        return [f"{label}: forgetting {fmean(shares):.1%} after the last round" for label, shares in lost.items()]
+    def say(self, found: list[Series[Forgetting]]) -> Iterator[str]:
+        for item in _evaluated(found):
+            lost = fmean(run.forgetting[-1] for run in item.runs if run.rounds)
+            yield f"{item.label}: forgetting {lost:.1%} after the last round"
 
 
 def _evaluated(found: Sequence[Series[Forgetting]]) -> list[Series[Forgetting]]:
     return [item for item in found if any(run.rounds for run in item.runs)]
-
-
-def _class_table(item: Series[Forgetting], rounds: Sequence[int]) -> np.ma.MaskedArray[Any, Any]:
-    """Return accuracy by class and round, the mean over seeds; what has no test examples is masked."""
-    tables = [dict(zip(run.rounds, run.classes, strict=True)) for run in item.runs]
-    rows = [[table[number] for number in rounds] for table in tables if all(number in table for number in rounds)]
-    mean: np.ma.MaskedArray[Any, Any] = np.ma.masked_invalid(np.array(rows, dtype=np.float64)).mean(axis=0)
-    return mean.T
 
 
 Found = list[Series[tuple[Preservation, ...]]]
@@ -180,38 +135,44 @@ class PreservationAnalysis(RoundAnalysis[Found, Preservation]):
     row = Preservation
 
     def measure_round(self, federation: Federation, done: LocalRound) -> Preservation:
-        return preservation(federation, done)
-
-    def measure(self, runs: Runs) -> Found:
-        return self.over_rounds(runs)
+        """Evaluate the global model and every client's model on the whole test set."""
+        start = federation.evaluate(done.before.weights)
+        tallies = [federation.evaluate(update.weights) for update in done.updates]
+        clients = tuple(update.client for update in done.updates)
+        labels, classes = federation.dataset.train.labels, federation.dataset.classes
+        samples = [labels[federation.training_samples(client)] for client in clients]
+        held = [torch.bincount(sample, minlength=classes).bool().tolist() for sample in samples]
+        absent = [[not has for has in row] for row in held]
+        return Preservation(
+            done.round,
+            start.accuracy,
+            clients,
+            tuple(tally.accuracy for tally in tallies),
+            tuple(accuracy_of(start, row) for row in held),
+            tuple(map(accuracy_of, tallies, held)),
+            tuple(accuracy_of(start, row) for row in absent),
+            tuple(map(accuracy_of, tallies, absent)),
+            tuple(start.class_accuracy),
+            tuple(map(known_mean, zip(*(tally.class_accuracy for tally in tallies), strict=True))),
+        )
 
     def draw(self, found: Found, subject: str) -> Figure:
-        from fedsol.plots.style import new_figure
-
-        over_rounds = max(len(run) for item in found for run in item.runs) > 1
+        over_rounds = any(len(run) > 1 for item in found for run in item.runs)
         figure = new_figure(9.2, 4.4 if over_rounds else 4.0, f"knowledge preservation, {subject}")
         (_draw_rounds if over_rounds else _draw_bars)(figure, found)
         return figure
 
-    def say(self, found: Found) -> list[str]:
-        lines = []
+    def say(self, found: Found) -> Iterator[str]:
         for item in found:
             last = [run[-1] for run in item.runs]
-            before, after = fmean([one.before for one in last]), fmean([value for one in last for value in one.after])
-            lines.append(
-                f"{item.label}: round {last[0].round}, accuracy {before:.1%} before, {after:.1%} after local training"
-            )
-        return lines
+            before, after = fmean(one.before for one in last), fmean(value for one in last for value in one.after)
+            yield f"{item.label}: round {last[0].round}, accuracy {before:.1%} before, {after:.1%} after local training"
 
 
 def _draw_rounds(figure: Figure, found: Found) -> None:
-    from fedsol.plots.curves import Curve, draw_curve
-    from fedsol.plots.panels import integer_ticks, percent_ticks
-    from fedsol.plots.style import light_grid
-
     left, right = figure.subplots(1, 2, sharey=True)
     solid, dashed = {"linestyle": "-"}, {"linestyle": "--", "markerfacecolor": "white"}
-    lines, labels = [], []
+    lines = {}
     for index, item in enumerate(found):
         for axes, name, look, label in (
             (left, "before", solid, "global model, before"),
@@ -220,11 +181,14 @@ def _draw_rounds(figure: Figure, found: Found) -> None:
             (right, "absent_after", dashed, ""),
         ):
             values = _by_round(item, name)
-            rows = zip_longest(*values.values()) if name == "after" else [[_mean(column) for column in values.values()]]
+            rows = (
+                zip_longest(*values.values())
+                if name == "after"
+                else [[known_mean(column) for column in values.values()]]
+            )
             line = draw_curve(axes, Curve(item.label, list(values), list(rows)), index, len(found), **look)
             if label:
-                lines.append(line)
-                labels.append(f"{item.label}: {label}")
+                lines[f"{item.label}: {label}"] = line
     left.set(title="before and after local training", ylabel="accuracy on the global test set")
     right.set_title("after: classes held (—), absent (- -)")
     for axes in (left, right):
@@ -232,12 +196,10 @@ def _draw_rounds(figure: Figure, found: Found) -> None:
         integer_ticks(axes.xaxis)
         percent_ticks(axes.yaxis)
         light_grid(axes)
-    figure.legend(lines, labels, loc="outside lower left", ncols=2, handlelength=3.2)
+    figure.legend(list(lines.values()), list(lines), loc="outside lower left", ncols=2, handlelength=3.2)
 
 
 def _draw_bars(figure: Figure, found: Found) -> None:
-    from fedsol.plots.panels import bar_panel, percent_ticks
-
     groups = ["all classes", "classes the client holds", "classes it does not hold"]
     bars = {
         f"{item.label}: {when}": [

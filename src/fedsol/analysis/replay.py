@@ -73,22 +73,18 @@ class Replay:
                 raise InputError(f"--clients: must be 0 to {total - 1} (got {client})")
         return sorted(set(chosen))
 
-    def train(self, clients: Sequence[int] | None = None, algorithm: Algorithm | None = None) -> LocalRound:
-        """Train clients as the next round of training would do; `algorithm` may replace the run's own."""
-        federation = replace(self.federation, algorithm=algorithm) if algorithm else self.federation
-        server, number = self.checkpoint.server, self.next_round
-        broadcast = federation.algorithm.broadcast(server)
-        with one_torch_thread():
-            updates = [
-                federation.train(Job(client, number, server.weights, broadcast, self._states.get(client)))
-                for client in self.clients(clients)
-            ]
-        return LocalRound(number, server, updates)
+    def job(self, client: int) -> Job:
+        """Return a client's job in the next round."""
+        server = self.checkpoint.server
+        broadcast = self.federation.algorithm.broadcast(server)
+        return Job(client, self.next_round, server.weights, broadcast, self._states.get(client))
 
     def local_round(self, clients: tuple[int, ...] | None = None) -> LocalRound:
-        """Return the same as `train`, computed once."""
+        """Train clients as the next round of training would do; the same clients only once."""
         if clients not in self._rounds:
-            self._rounds[clients] = self.train(clients)
+            with one_torch_thread():
+                updates = [self.federation.train(self.job(client)) for client in self.clients(clients)]
+            self._rounds[clients] = LocalRound(self.next_round, self.checkpoint.server, updates)
         return self._rounds[clients]
 
 

@@ -10,12 +10,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedsol.analysis import make_analysis, names_of
 from fedsol.analysis.base import Analysis, Runs, Series, T, as_plain
-from fedsol.analysis.replay import LocalRound
+from fedsol.analysis.replay import LocalRound, Replay
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import unknown_name
 from fedsol.core.files import disk_errors_named, read_json_lines, write_atomically
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
+from fedsol.plots.curves import Curve, curve_by_round
 from fedsol.runs.rows import Row
 from fedsol.training.loop import Callback, RoundResult
 
@@ -43,6 +44,16 @@ class RoundAnalysis(Analysis[T], Generic[T, R]):
             for replay in runs.replays:
                 replay.clients(self.clients)
 
+    def measure(self, runs: Runs) -> Any:
+        """Return the rows that each run has recorded, or the row of one round done again."""
+
+        def rows(replay: Replay) -> tuple[R, ...]:
+            if recorded := self.recorded(replay.run.path):
+                return recorded
+            return (self.measure_round(replay.federation, replay.local_round(self.clients)),)
+
+        return [item.map(rows) for item in runs.series]
+
     def recorded(self, directory: Path) -> tuple[R, ...]:
         """Return the rows that a run has recorded."""
         path, adapter = rows_path(directory, self.stem), TypeAdapter(self.row)
@@ -51,17 +62,14 @@ class RoundAnalysis(Analysis[T], Generic[T, R]):
         except ValidationError as error:
             raise InputError(f"{path}: must be rows of {self.stem} ({error})") from error
 
-    def over_rounds(self, runs: Runs) -> list[Series[tuple[R, ...]]]:
-        """Return the rows that each run has recorded, or the row of one round done again."""
-        return [
-            series.map(
-                lambda replay: (
-                    self.recorded(replay.run.path)
-                    or (self.measure_round(replay.federation, replay.local_round(self.clients)),)
-                )
-            )
-            for series in runs.series
-        ]
+
+def curves_by_round(found: Iterable[Series[tuple[Any, ...]]], field: str) -> list[Curve]:
+    """Return a field of the rows as curves, without the labels that have no rows."""
+    return [
+        curve_by_round(item.label, [{row.round: getattr(row, field) for row in run} for run in item.runs])
+        for item in found
+        if any(item.runs)
+    ]
 
 
 class RowWriter(Callback):

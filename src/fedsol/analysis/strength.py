@@ -1,12 +1,10 @@
 """Adaptive strength: Lambda of equation 7, layer by layer, after a round of local training."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, cast, get_args
+from typing import cast, get_args
 
 import torch
 
@@ -19,9 +17,8 @@ from fedsol.analysis.rounds import RoundAnalysis
 from fedsol.config.tables import unknown_name
 from fedsol.core.statistics import sample_mean_std
 from fedsol.federation.federation import Federation
-
-if TYPE_CHECKING:
-    from fedsol.plots.style import Figure
+from fedsol.plots.panels import bar_panel, log_axis, short_layer
+from fedsol.plots.style import Figure, new_figure
 
 MOST_LISTED = 12
 """Layers whose Lambda is listed one by one."""
@@ -82,17 +79,11 @@ def strengths(done: LocalRound, names: Sequence[str], strength: Strength) -> Lay
 def _layer(anchor: torch.Tensor, local: Sequence[torch.Tensor], strength: Strength) -> LayerStrength:
     moves = [weights - anchor for weights in local]
     means = [1.0 if strength == "fixed" else float(adaptive_lambda(move, strength).double().mean()) for move in moves]
-    mean = fmean(means)
+    mean, size = fmean(means), anchor.numel()
+    share_a_norm = {"fixed": 1, "adaptive": size, "adaptive-column": len(anchor) if anchor.dim() else 1}
     length = float(torch.linalg.vector_norm(anchor.double()))
     movement = fmean(float(torch.linalg.vector_norm(move.double())) for move in moves) / length if length > 0 else None
-    return LayerStrength(anchor.numel(), mean, mean * math.sqrt(_sharing_a_norm(anchor, strength)), movement)
-
-
-def _sharing_a_norm(tensor: torch.Tensor, strength: Strength) -> int:
-    """Return how many weights of a tensor are divided by one norm."""
-    if strength == "fixed" or tensor.dim() == 0:
-        return 1
-    return tensor.shape[0] if strength == "adaptive-column" else tensor.numel()
+    return LayerStrength(size, mean, mean * math.sqrt(share_a_norm[strength]), movement)
 
 
 Found = list[Series[LayerStrengths]]
@@ -126,9 +117,6 @@ class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
         return [item.map(of) for item in runs.series]
 
     def draw(self, found: Found, subject: str) -> Figure:
-        from fedsol.plots.panels import bar_panel, log_axis, short_layer
-        from fedsol.plots.style import new_figure
-
         first = found[0].runs[0]
         title = f"{first.strength} strength by layer, {subject}, round {first.round}"
         figure = new_figure(9.6, 1.7 + 0.2 * len(first.layers) * (1 + 0.4 * len(found)), title)
@@ -150,17 +138,15 @@ class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
         figure.legend(patches, [item.label for item in found], loc="outside right upper")
         return figure
 
-    def say(self, found: Found) -> list[str]:
-        lines = []
+    def say(self, found: Found) -> Iterator[str]:
         for item in found:
             layers = {name: [run.layers[name] for run in item.runs] for name in item.runs[0].layers}
             means = {name: fmean(one.mean for one in ones) for name, ones in layers.items()}
             listed = [f"{name} {means[name]:.3g}" for name in sorted(means, key=means.__getitem__)]
             shown = ", ".join(listed) if len(listed) <= MOST_LISTED else f"{listed[0]} to {listed[-1]}"
-            lines.append(f"{item.label}: mean Lambda {shown}")
+            yield f"{item.label}: mean Lambda {shown}"
             moves = {name: [one.movement for one in ones if one.movement is not None] for name, ones in layers.items()}
             moved = {name: fmean(values) for name, values in moves.items() if len(values) == len(item.runs)}
             if moved:
                 most = max(moved, key=moved.__getitem__)
-                lines.append(f"{item.label}: {most} moved most, {moved[most]:.2%} of its length")
-        return lines
+                yield f"{item.label}: {most} moved most, {moved[most]:.2%} of its length"

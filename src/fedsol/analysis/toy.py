@@ -1,11 +1,9 @@
 """FedSOL's toy example: two weights, one local minimum, and where each way of staying near the anchor ends."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,15 +11,14 @@ from torch import Tensor, nn
 
 from fedsol.algorithms import gradients
 from fedsol.algorithms.proximal import L2
-from fedsol.algorithms.task import Loss, Outputs, Point, Task
+from fedsol.algorithms.task import Outputs, Point, Task
 from fedsol.analysis.base import Analysis, Runs
 from fedsol.core.weights import Weights, add
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.models.split import SplitModel
-
-if TYPE_CHECKING:
-    from fedsol.plots.style import Figure
+from fedsol.plots.panels import SEQUENTIAL
+from fedsol.plots.style import GRAY, INK, Figure, legend_outside, line_look, new_figure
 
 Place = tuple[float, float]
 WEIGHT = "head.weight"
@@ -66,17 +63,22 @@ def toy(settings: ToySettings = ToySettings()) -> Toy:  # noqa: B008 (frozen)
     if not 0 <= settings.rho < distance:
         raise InputError(f"toy: rho: must be 0 to below {distance:g}, where the minimum is (got {settings.rho})")
     task, batch = _task(settings), Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]))
-    rules: dict[str, tuple[Callable[[Weights], Weights], Place]] = {
-        "fedprox": (
-            lambda w: gradients.auxiliary(task, w, batch, L2(), settings.mu)[0],
-            fedprox_fixed_point(settings),
-        ),
-        "fedsol": (
-            lambda w: gradients.perturbed(task, w, batch, L2(), gradients.Perturbation(settings.rho, "fixed"))[0],
-            fedsol_fixed_point(settings),
-        ),
+    how = gradients.Perturbation(settings.rho, "fixed")
+    rules: dict[str, Callable[[Weights], Weights]] = {
+        "fedprox": lambda weights: gradients.auxiliary(task, weights, batch, L2(), settings.mu)[0],
+        "fedsol": lambda weights: gradients.perturbed(task, weights, batch, L2(), how)[0],
     }
-    return Toy(settings, tuple(Path(name, _descent(settings, rule), end) for name, (rule, end) in rules.items()))
+    ends = {"fedprox": fedprox_fixed_point(settings), "fedsol": fedsol_fixed_point(settings)}
+    paths = []
+    for name, rule in rules.items():
+        weights = {WEIGHT: torch.tensor(settings.start, dtype=torch.float64)[:, None]}
+        places = [settings.start]
+        for _ in range(settings.steps):
+            weights = add(weights, rule(weights), -settings.lr)
+            u, v = weights[WEIGHT].flatten().tolist()
+            places.append((u, v))
+        paths.append(Path(name, tuple(places), ends[name]))
+    return Toy(settings, tuple(paths))
 
 
 def fedprox_fixed_point(settings: ToySettings) -> Place:
@@ -92,42 +94,18 @@ def fedsol_fixed_point(settings: ToySettings) -> Place:
     return u * shorter, v * shorter
 
 
-def _descent(settings: ToySettings, rule: Callable[[Weights], Weights]) -> tuple[Place, ...]:
-    weights = {WEIGHT: torch.tensor(settings.start, dtype=torch.float64)[:, None]}
-    places = [settings.start]
-    for _ in range(settings.steps):
-        weights = add(weights, rule(weights), -settings.lr)
-        u, v = weights[WEIGHT].flatten().tolist()
-        places.append((u, v))
-    return tuple(places)
-
-
-class _TwoWeights(nn.Module):
-    """Its two logits are its two weights, for an input of 1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(1, 2, bias=False, dtype=torch.float64)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.head(inputs)
-        return logits
-
-
 def _task(settings: ToySettings) -> Task:
-    model = SplitModel(_TwoWeights(), "head", torch.ones(1, 1, dtype=torch.float64))
-    anchor = {WEIGHT: torch.zeros(2, 1, dtype=torch.float64)}
-    return Task(model, anchor, {}, {}, settings.lr, local_loss=_local_loss(settings))
-
-
-def _local_loss(settings: ToySettings) -> Loss:
+    """Return the local loss of a model whose two logits are its two weights, for an input of 1."""
     minimum = torch.tensor(settings.minimum, dtype=torch.float64)
     curvature = torch.tensor([1.0, settings.delta], dtype=torch.float64)
 
     def loss(outputs: Outputs, _point: Point) -> Tensor:
         return 0.5 * (curvature * (outputs.logits[0] - minimum) ** 2).sum()
 
-    return loss
+    module = nn.Sequential(OrderedDict(head=nn.Linear(1, 2, bias=False, dtype=torch.float64)))
+    model = SplitModel(module, "head", torch.ones(1, 1, dtype=torch.float64))
+    anchor = {WEIGHT: torch.zeros(2, 1, dtype=torch.float64)}
+    return Task(model, anchor, {}, {}, settings.lr, local_loss=loss)
 
 
 @dataclass(frozen=True)
@@ -140,9 +118,6 @@ class ToyAnalysis(Analysis[Toy]):
         return toy()
 
     def draw(self, found: Toy, subject: str) -> Figure:
-        from fedsol.plots.panels import SEQUENTIAL
-        from fedsol.plots.style import GRAY, INK, legend_outside, line_look, new_figure
-
         settings = found.settings
         places = np.array([place for path in found.paths for place in path.places] + [(0.0, 0.0), settings.minimum])
         low, high = places.min(axis=0) - 0.12, places.max(axis=0) + 0.12
@@ -154,9 +129,8 @@ class ToyAnalysis(Analysis[Toy]):
         axes.contourf(u, v, loss, levels=12, cmap=SEQUENTIAL, alpha=0.35)
         for index, path in enumerate(found.paths):
             look, (right, up) = line_look(index), path.fixed_point
-            axes.plot(
-                *np.array(path.places).T, **look, markevery=(60 + 60 * index, 400), linewidth=2, label=path.method
-            )
+            look["markevery"] = (60 + 60 * index, 400)
+            axes.plot(*np.array(path.places).T, **look, linewidth=2, label=path.method)
             cross = {"marker": "X", "markersize": 11, "color": look["color"], "markeredgecolor": "white"}
             axes.plot(right, up, **cross, linestyle="", label=f"{path.method}: fixed point ({right:.3f}, {up:.3f})")
         start = "local minimum and start" if settings.start == settings.minimum else "local minimum"
@@ -170,9 +144,7 @@ class ToyAnalysis(Analysis[Toy]):
         legend_outside(axes, *axes.get_legend_handles_labels(), handlelength=3.2)
         return figure
 
-    def say(self, found: Toy) -> list[str]:
-        return [
-            f"{path.method}: ends at ({path.places[-1][0]:.4f}, {path.places[-1][1]:.4f}), fixed point "
-            f"({path.fixed_point[0]:.4f}, {path.fixed_point[1]:.4f})"
-            for path in found.paths
-        ]
+    def say(self, found: Toy) -> Iterator[str]:
+        for path in found.paths:
+            (u, v), (right, up) = path.places[-1], path.fixed_point
+            yield f"{path.method}: ends at ({u:.4f}, {v:.4f}), fixed point ({right:.4f}, {up:.4f})"

@@ -74,7 +74,7 @@ def analyze(
     folder = out or alone or new_directory("analysis")
     for name in chosen:
         output = run_analysis(analyses[name], found, folder)
-        say(f"{name}: {', '.join(str(path) for path in output.files)}")
+        say(f"{name}: {', '.join(map(str, output.files))}")
         for line in output.lines:
             say(f"  {line}")
 

@@ -27,3 +27,9 @@ def population_mean_std(values: Iterable[float | None]) -> MeanStd | None:
     """Return mean and standard deviation of a whole population, such as all clients: n in the divisor."""
     known = [value for value in values if value is not None]
     return MeanStd(statistics.fmean(known), statistics.pstdev(known)) if known else None
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not missing; None without any."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
