@@ -1,8 +1,10 @@
 """`fedsol estimate`: time, memory and bytes of an experiment before it runs."""
 
 import json
+import math
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,10 +91,16 @@ def estimate(
     from fedsol.studies.plan import make_plans
     from fedsol.studies.variants import Variant, parse_variants
 
-    links = {"up": up, "down": down, "server_up": server_up, "server_down": server_down}
-    rates = {name: parse_quantity(_option(name), text, _BANDWIDTHS, "10Mbit") for name, text in links.items()}
-    pause = parse_quantity("--interval", interval, _SECONDS, "10min")
-    network = Network(**rates, device_speed=device_speed, interval=pause)
+    if device_speed is not None and not 0 < device_speed < math.inf:
+        raise InputError(f"--device-speed: must be greater than 0 (got {device_speed})")
+    network = Network(
+        up=parse_quantity("--up", up, _BANDWIDTHS, "10Mbit"),
+        down=parse_quantity("--down", down, _BANDWIDTHS, "10Mbit"),
+        server_up=parse_quantity("--server-up", server_up, _BANDWIDTHS, "10Mbit"),
+        server_down=parse_quantity("--server-down", server_down, _BANDWIDTHS, "10Mbit"),
+        device_speed=device_speed,
+        interval=parse_quantity("--interval", interval, _SECONDS, "10min"),
+    )
     numbers = {"data.partition.clients": clients, "rounds": rounds}
     stated = [f"{key}={value}" for key, value in numbers.items() if value is not None]
     base = read_experiment(experiment, [*(changes or []), *stated])
@@ -105,10 +113,6 @@ def estimate(
         print(json.dumps({"data": base.data.name, "methods": found, "assumptions": notes}, indent=2))
     else:
         _say_tables(plans[0], found, notes)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def parse_quantity(option: str, text: str | None, units: Mapping[str, float], example: str) -> float | None:
@@ -146,28 +150,30 @@ def _say_tables(plan: "Plan", found: Sequence[Mapping[str, Any]], notes: Sequenc
 
 def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
     """Return what the estimate takes for granted, one line each."""
+    from fedsol.studies.estimate import Network
+
     load = f" (load now {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
+    process = "that of the process is not known on Windows" if sys.platform == "win32" else "the process is measured"
     lines = [
         *dict.fromkeys(note for plan in plans for note in plan.assumptions),
         "bytes: exact for weights, broadcast and payload, as in metrics.jsonl; framing and client states excluded",
         f"time: three short rounds on this machine as busy as it is now{load}, scaled by samples, clients and rounds; "
         "a busier machine, startup, reading data, checkpoints and [faults] excluded",
-        "memory: tensors are counted and the process is measured; torch's scratch memory excluded",
+        f"memory: tensors are counted and {process}; torch's scratch memory excluded",
         "disk: checkpoints and client states of a simulation",
     ]
     if any(plan.experiment.faults.dropout for plan in plans):
-        lines.append(
-            "bytes up: the expected number, because a share faults.dropout of the sampled clients never answers"
-        )
-    if network.is_stated:
+        lines += ["bytes up: the expected number, as a share faults.dropout of the sampled clients never answers"]
+    if network != Network():
         links = ("up", "down", "server_up", "server_down")
-        unlimited = [_option(name) for name in links if getattr(network, name) is None]
+        unlimited = [f"--{name.replace('_', '-')}" for name in links if getattr(network, name) is None]
         lines += [
             "deployment: all clients of a round download, train, then upload; latency, stragglers, drop-outs and "
             "retries excluded",
             f"deployment: a device trains {network.device_speed or 1.0:g} times as fast as a worker of this machine; "
             "the server is as fast as this machine",
             "deployment: client states stay on the clients; a client's memory excludes its data and the interpreter",
-            *([f"deployment: not stated, so not limited: {', '.join(unlimited)}"] if unlimited else []),
         ]
+        if unlimited:
+            lines += [f"deployment: not stated, so not limited: {', '.join(unlimited)}"]
     return lines

@@ -68,7 +68,7 @@ def algorithms() -> Rows:
 
     classes = {name: find_algorithm(name) for name in ALGORITHMS}
     return [
-        {"name": name, "description": _first_line(cls.__doc__), "settings": settings_of(cls)}
+        {"name": name, "description": (cls.__doc__ or "").strip().partition("\n")[0], "settings": settings_of(cls)}
         for name, cls in classes.items()
     ]
 
@@ -129,7 +129,3 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "partitions": partitions,
     "experiments": experiments,
 }
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().splitlines()[0] if text else ""

@@ -1,5 +1,6 @@
 """`fedsol run`: train one experiment."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -30,14 +31,20 @@ def run(
     ] = "",
 ) -> None:
     """Run one experiment (default: the quick start on embedded data). Given a run directory, resume that run."""
-    from fedsol.cli.observers import Observers
+    from fedsol.analysis.rounds import callbacks_for
     from fedsol.config.overrides import parse_override, split_list
+    from fedsol.report.live import LiveView
     from fedsol.runs.directory import RunDirectory
+    from fedsol.trackers import check_tracker, make_tracker
     from fedsol.training.loop import train
     from fedsol.training.progress import percent, progress
 
     show_warnings()
-    observers = Observers(live, port, split_list(track), split_list(analyze))
+    if port is not None and not live:
+        raise InputError(f"--port: needs --live (got {port})")
+    trackers = list(dict.fromkeys(split_list(track)))
+    for name in trackers:
+        check_tracker(name)
     if experiment is not None and RunDirectory(Path(experiment)).exists:
         if out is not None:
             raise InputError(f"--out: is not allowed: the run is resumed in {experiment} (got {out})")
@@ -49,8 +56,14 @@ def run(
         raise InputError("--resume: needs --out, the directory of the run")
     label = settings.algorithm["name"].rpartition(":")[2]
     out = out or new_directory(f"{Path(settings.data.name).stem}-{label}-seed{settings.seed}")
-    with resume_hint(out, f"fedsol run {out}"), observers.callbacks(settings, out, say) as callbacks:
-        result = train(settings, [progress(console, label), *callbacks], out, resume)
+    live_report: AbstractContextManager[LiveView | None] = LiveView(out, port or 0) if live else nullcontext()
+    with resume_hint(out, f"fedsol run {out}"), live_report as view:
+        callbacks = [progress(console, label), *callbacks_for(split_list(analyze), out, settings)]
+        callbacks += [make_tracker(name, out) for name in trackers]
+        if view is not None:
+            say(f"Live report, until the run ends: {view.address}")
+            callbacks.append(view)  # last, so that it sees what the others write
+        result = train(settings, callbacks, out, resume)
     result.plot(out / "curve.png")
     if rejected := sum(row["rejected"] for row in result.rows):
         say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")

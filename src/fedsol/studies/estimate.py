@@ -14,10 +14,9 @@ from fedsol.core.memory import peak_bytes
 from fedsol.core.messages import Job, Update
 from fedsol.core.randomness import one_torch_thread
 from fedsol.core.weights import size_in_bytes
-from fedsol.data.types import Split
-from fedsol.errors import InputError
+from fedsol.data.types import Dataset, Split
 from fedsol.federation.federation import Federation, assemble
-from fedsol.federation.sampling import sample_clients
+from fedsol.federation.sampling import sample_clients, sample_testers
 from fedsol.runs.checkpoints import CHECKPOINTS
 from fedsol.runs.client_states import MEMORY_BUDGET
 from fedsol.studies.plan import Plan
@@ -33,7 +32,7 @@ MONTH = 30 * 86400.0
 
 @dataclass(frozen=True)
 class Network:
-    """A deployment. Bandwidths are in bytes per second; None means not limited."""
+    """A deployment. Bandwidths are in bytes per second; None means not stated, and so not limited."""
 
     up: float | None = None
     down: float | None = None
@@ -41,15 +40,6 @@ class Network:
     server_down: float | None = None
     device_speed: float | None = None  # of a client's device, in workers of this machine (default 1)
     interval: float | None = None  # seconds between the starts of two rounds, unless a round takes longer
-
-    def __post_init__(self) -> None:
-        if self.device_speed is not None and not 0 < self.device_speed < math.inf:
-            raise InputError(f"--device-speed: must be greater than 0 (got {self.device_speed})")
-
-    @property
-    def is_stated(self) -> bool:
-        """Whether any part of a deployment is stated."""
-        return any(value is not None for value in vars(self).values())
 
 
 class ClientBytes(NamedTuple):
@@ -72,12 +62,17 @@ def bytes_per_client(federation: Federation) -> ClientBytes:
 
 def count_bytes(plan: Plan, traffic: ClientBytes) -> dict[str, int]:
     """Count a job for every sampled client, an answer unless it drops out, and the weights sent to testers."""
+    settings = plan.experiment
+    tests = plan.evaluations * len(sample_testers(settings, plan.clients, 1)) * traffic.test
     down = plan.per_round * traffic.down
-    up = round(plan.per_round * traffic.up * (1 - plan.experiment.faults.dropout))
-    tests = plan.evaluations * plan.testers * traffic.test
-    per_client = {f"client_{name}": count for name, count in traffic._asdict().items()}
-    totals = {"total_down": plan.rounds * down + tests, "total_up": plan.rounds * up}
-    return {**per_client, "round_down": down, "round_up": up, **totals}
+    up = round(plan.per_round * traffic.up * (1 - settings.faults.dropout))
+    return {
+        **{f"client_{name}": count for name, count in traffic._asdict().items()},
+        "round_down": down,
+        "round_up": up,
+        "total_down": plan.rounds * down + tests,
+        "total_up": plan.rounds * up,
+    }
 
 
 def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
@@ -93,7 +88,7 @@ def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
         training = peak_bytes(lambda: trial.train(job))
     parts = {
         "process": process,
-        "data": plan.data_bytes,
+        "data": data_bytes(plan.dataset),
         "updates": plan.per_round * traffic.up,  # held until they are averaged
         "server_state": 2 * checkpoint + traffic.down,  # before and after a round, and the message
         "states_in_memory": min(MEMORY_BUDGET, round(touched * traffic.state)),
@@ -107,6 +102,11 @@ def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
         "worker": traffic.down + traffic.state + max(training, 2 * traffic.down, 2 * (traffic.up + traffic.state)),
         "training": training,
     }
+
+
+def data_bytes(dataset: Dataset) -> int:
+    """Return the memory of a dataset, as if it were real."""
+    return sum(size_in_bytes({"inputs": part.inputs, "labels": part.labels}) for part in (dataset.train, dataset.test))
 
 
 class Speed(NamedTuple):
@@ -213,31 +213,31 @@ def _transfer(size: int, client: float | None, server: float | None, clients: in
 
 def estimate(plans: Sequence[Plan], network: Network) -> list[dict[str, Any]]:
     """Estimate every plan: plain values in bytes and seconds, as `fedsol estimate --json` prints them."""
-    import resource  # not on Windows
-
     trials = [make_trial(plan) for plan in plans]
     speeds = [time_trial(trial) for trial in trials]
-    read = {id(plan.dataset): plan.data_bytes for plan in plans if plan.is_real}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    process = max(0, peak - sum(read.values()))
-    return [_estimate(*each, process, network) for each in zip(plans, trials, speeds, strict=True)]
+    read = {id(plan.dataset): data_bytes(plan.dataset) for plan in plans if plan.is_real}
+    process = max(0, _peak_of_process() - sum(read.values()))
+    found = []
+    for plan, trial, speed in zip(plans, trials, speeds, strict=True):
+        traffic, memory = bytes_per_client(trial), count_memory(plan, trial, process)
+        deployment: dict[str, float] | None = None
+        if network != Network():
+            server = process + memory["server_state"] + memory["updates"]
+            deployment = deploy(plan, network, speed, traffic)
+            deployment |= {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
+        numbers = {name: getattr(plan, name) for name in ("label", "clients", "per_round", "rounds", "workers")}
+        costs = {"bytes": count_bytes(plan, traffic), "seconds": seconds_here(plan, speed), "memory": memory}
+        found.append({**numbers, **costs, "deployment": deployment, "algorithm": plan.experiment.algorithm})
+    return found
 
 
-def _estimate(plan: Plan, trial: Federation, speed: Speed, process: int, network: Network) -> dict[str, Any]:
-    traffic, memory = bytes_per_client(trial), count_memory(plan, trial, process)
-    deployment: dict[str, float] | None = None
-    if network.is_stated:
-        server = process + memory["server_state"] + memory["updates"]
-        deployment = deploy(plan, network, speed, traffic)
-        deployment |= {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
-    return {
-        **{name: getattr(plan, name) for name in ("label", "clients", "per_round", "rounds", "workers")},
-        "bytes": count_bytes(plan, traffic),
-        "seconds": seconds_here(plan, speed),
-        "memory": memory,
-        "deployment": deployment,
-        "algorithm": plan.experiment.algorithm,
-    }
+def _peak_of_process() -> int:
+    """Return the most memory that this process had; 0 on Windows, which does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def show_bytes(count: float) -> str:

@@ -1,5 +1,6 @@
 """Plan: an experiment whose every number is known, with the samples of every client."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from fedsol.config.tables import DataSettings
 from fedsol.core.randomness import generator_for
 from fedsol.data.catalog import SPECS, load_dataset, stored_shape, with_image_settings
 from fedsol.data.files import DatasetFiles
-from fedsol.data.types import Dataset, DatasetSpec, Split
+from fedsol.data.types import Dataset, Split
 from fedsol.engines import available_cores
 from fedsol.errors import InputError
 from fedsol.federation.federation import fill_defaults, partition_of
@@ -30,49 +31,28 @@ class Plan:
     dataset: Dataset
     is_real: bool  # else random images of the dataset's shape
     sizes: NDArray[np.int64]  # samples of every client
+    per_round: int  # clients in a round
     assumptions: tuple[str, ...]
 
     @property
-    def data_bytes(self) -> int:
-        """Memory of the dataset, as if it were real."""
-        splits = (self.dataset.train, self.dataset.test)
-        return sum(
-            tensor.numel() * tensor.element_size() for split in splits for tensor in (split.inputs, split.labels)
-        )
-
-    @property
     def clients(self) -> int:
-        """Number of all clients."""
         return len(self.sizes)
 
     @property
-    def per_round(self) -> int:
-        """Number of clients in a round."""
-        return sample_size(self.experiment, self.clients)
-
-    @property
     def rounds(self) -> int:
-        """Number of rounds."""
         assert self.experiment.rounds is not None
         return self.experiment.rounds
 
     @property
     def workers(self) -> int:
-        """Number of clients that this machine trains at the same time."""
+        """Return how many clients this machine trains at the same time."""
         engine = self.experiment.engine
         return 1 if engine.kind == "local" else min(engine.workers or available_cores(), self.per_round)
 
     @property
     def evaluations(self) -> int:
-        """Number of rounds after which the global model is evaluated."""
-        return sum(self.experiment.is_evaluated(round_number) for round_number in range(1, self.rounds + 1))
-
-    @property
-    def testers(self) -> int:
-        """Number of clients that test the global model on their hold-out set."""
-        if not self.experiment.data.partition.held_out:
-            return 0
-        return min(self.experiment.server.evaluate_clients or self.clients, self.clients)
+        """Return after how many rounds the global model is evaluated."""
+        return sum(map(self.experiment.is_evaluated, range(1, self.rounds + 1)))
 
 
 def make_plans(variants: Sequence[Variant], per_round: int | None = None, examples: int | None = None) -> list[Plan]:
@@ -96,7 +76,8 @@ def make_plans(variants: Sequence[Variant], per_round: int | None = None, exampl
             experiment = experiment.override({"server.fraction": per_round / len(sizes)})
         random = f"{settings.name} is not in {settings.root}: random images of its shape stand in for it"
         assumptions = (assumption,) if is_real else (random, assumption)
-        plans.append(Plan(variant.label, experiment, dataset, is_real, sizes, assumptions))
+        sampled = sample_size(experiment, len(sizes))
+        plans.append(Plan(variant.label, experiment, dataset, is_real, sizes, sampled, assumptions))
     return plans
 
 
@@ -106,20 +87,19 @@ def _read_data(settings: DataSettings) -> tuple[Dataset, bool]:
     if spec is not None:
         found = DatasetFiles.remembered(spec, Path(settings.root).expanduser()).results()
         if any(result.status == "missing" for result in found):
-            test_size = max(1, round(settings.part * spec.test_size))
-            splits = [_random_split(spec, size, settings.image_size) for size in (spec.train_size, test_size)]
+            shape, test_size = stored_shape(spec, settings.image_size), max(1, round(settings.part * spec.test_size))
+            train, test = (_random_split(shape, size, spec.classes) for size in (spec.train_size, test_size))
             statistics = (spec.classes, spec.mean, spec.std, spec.augmentation, spec.channels)
-            return with_image_settings(Dataset(spec.name, splits[0], splits[1], *statistics), settings), False
+            return with_image_settings(Dataset(spec.name, train, test, *statistics), settings), False
     return load_dataset(settings.model_copy(update={"download": False})), True
 
 
-def _random_split(spec: DatasetSpec, size: int, image_size: int | None) -> Split:
+def _random_split(shape: tuple[int, ...], size: int, classes: int) -> Split:
     """Return images that are overlapping windows of one row of random pixels: any number of them in little memory."""
-    shape = stored_shape(spec, image_size)
-    pixels = int(np.prod(shape))
-    generator = generator_for(0, "estimate", spec.name)
+    pixels = math.prod(shape)
+    generator = generator_for(0, "estimate")
     row = torch.randint(256, (size + pixels - 1,), generator=generator, dtype=torch.uint8)
-    return Split(row.unfold(0, pixels, 1).view(size, *shape), torch.arange(size) % spec.classes)
+    return Split(row.unfold(0, pixels, 1).view(size, *shape), torch.arange(size) % classes)
 
 
 def _sizes(experiment: Experiment, dataset: Dataset, examples: int | None) -> tuple[NDArray[np.int64], str]:
