@@ -13,7 +13,7 @@ from fedsol.core.messages import Missing, ServerState, Update
 from fedsol.engines.base import Aggregation, Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
-from fedsol.engines.flower.strategy import PrivateRounds
+from fedsol.engines.flower.privacy import PrivateRounds
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 from fedsol.federation.sampling import sample_size
