@@ -24,6 +24,7 @@ from fedsol.engines.flower.client import NodeStates
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import build_federation
+from fedsol.federation.tasks import Train
 from tests.support.cases import WITH_BATCH_NORM, experiment, loop_cases
 from tests.support.fake_grid import FakeGrid, clients_of, deployed, over_the_wire, simulated
 from tests.support.runs import StopAfter, assert_same_run, trained
@@ -192,7 +193,9 @@ def test_a_server_cannot_choose_where_a_node_writes(run, tmp_path):
     federation = build_federation(settings)
     job = Job(0, 1, federation.initial_weights(), federation.algorithm.init_server(federation.initial_weights()))
     config = {"experiment": settings.to_toml(), "run": run, "oldest": 0}
-    content = records.job_records(replace(job, state=state_reference(0)), records.to_arrays(job.weights), config)
+    content = records.task_records(
+        Train(replace(job, state=state_reference(0))), records.to_arrays(job.weights), config
+    )
     grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
     ((_, reply),) = grid._replies.items()
     assert "run: must be the id of a run" in reply.error.reason
@@ -324,7 +327,7 @@ def test_a_node_refuses_to_play_another_client():
     settings = experiment({"name": "fedavg"})
     grid = FakeGrid(clients_of(settings))
     job = Job(client=2, round=1, weights=build_federation(settings).initial_weights())
-    content = records.job_records(job, records.to_arrays(job.weights), {"experiment": settings.to_toml()})
+    content = records.task_records(Train(job), records.to_arrays(job.weights), {"experiment": settings.to_toml()})
     grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
     ((_, reply),) = grid._replies.items()
     assert "must be this node's partition-id, 0 (got 2)" in reply.error.reason
@@ -334,7 +337,7 @@ def test_jobs_and_updates_survive_the_way():
     tensors = {"b": torch.arange(6.0).reshape(2, 3).t(), "a": torch.tensor(3), "c": torch.tensor(0.5).double()}
     job = Job(3, 7, tensors, {"k": torch.ones(1)}, {"s": torch.zeros(2)}, 0.5)
     update = Update(3, tensors, 10, 4, {"s": torch.zeros(2)}, {"p": torch.ones(())}, {"train_loss": 0.25})
-    found = records.job_from(over_the_wire(records.job_records(job, records.to_arrays(tensors), {}))[0])
+    found = records.job_from(over_the_wire(records.task_records(Train(job), records.to_arrays(tensors), {}))[0])
     assert (found.client, found.round, found.work) == (3, 7, 0.5)
     answer = records.update_from(over_the_wire(records.update_records(update))[0], 3)
     assert (answer.examples, answer.steps, answer.metrics) == (10, 4, {"train_loss": 0.25})

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import re
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -216,7 +217,7 @@ def test_results_and_settings_survive_json():
     settings = resolve_settings(federation, 2, "knn-per", {"mixing": "chosen", "epochs": (0, 1)})
     assert PersonalSettings(**json.loads(json.dumps(settings.model_dump(mode="json")))) == settings
     result = personalize_client(federation, federation.initial_weights(), 3, settings)
-    assert PersonalResult.from_values(json.loads(json.dumps(result.as_values()))) == result
+    assert PersonalResult.from_values(json.loads(json.dumps(asdict(result)))) == result
     assert all(outcome.mixing is not None for outcome in result.after)
 
 

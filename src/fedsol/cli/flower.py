@@ -34,7 +34,7 @@ def app(
 
     require_flower()
     from fedsol.deployment.app import write_app
-    from fedsol.engines.flower.grid import check_privacy
+    from fedsol.engines.flower.privacy import check_privacy
     from fedsol.federation.federation import build_federation
 
     settings = read_experiment(experiment, ["engine.kind=flower", *(changes or [])])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -209,10 +209,6 @@ class PersonalResult:
     before: Share | None
     """Accuracy of the model it began with, on its own test set."""
     after: tuple[Outcome, ...]
-
-    def as_values(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "PersonalResult":

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -131,4 +132,4 @@ def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] |
 
 
 def _json_line(result: PersonalResult) -> str:
-    return json.dumps(result.as_values()) + "\n"
+    return json.dumps(asdict(result)) + "\n"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -23,7 +22,6 @@ from fedsol.engines.flower import records
 from fedsol.errors import FedsolError, InputError, RunError
 from fedsol.federation.federation import Federation, build_federation, node_federation
 from fedsol.federation.personal import check_settings
-from fedsol.federation.tasks import Train
 from fedsol.runs.directory import RUN_ID
 
 log = logging.getLogger(__name__)
@@ -93,7 +91,8 @@ def _answering(handler: Handler, reason: Reason) -> ClientAppCallable:
 
     def answer(message: Message, context: Context) -> Message:
         try:
-            return Message(handler(message.content, context), reply_to=message)
+            with one_torch_thread():
+                return Message(handler(message.content, context), reply_to=message)
         except Exception as error:  # whatever it is, its text must not leave the node
             log.error("%s", error, exc_info=not isinstance(error, FedsolError))
             return Message(Error(code=FAILED, reason=reason(error)), reply_to=message)
@@ -114,61 +113,53 @@ def identify(_: RecordDict, context: Context) -> RecordDict:
 
 def train(content: RecordDict, context: Context) -> RecordDict:
     """Train on the node's data; the answer is the update."""
-    job = records.job_from(content)
-    federation = _federation_for(content, context, job.client)
-    with one_torch_thread():
-        return records.update_records(_train(federation, job, content, context))
+    federation, job = _federation_for(content, context), records.job_from(content)
+    state_round = referenced_round(job.state)
+    if state_round is None:
+        return records.update_records(federation.train(job))
+    run = records.setting(content, "run")
+    if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
+        raise InputError(f"run: must be the id of a run (got {run!r})")
+    folder = Path(str(context.node_config.get("state-dir") or Path.home() / ".fedsol" / "states"))
+    states = NodeStates(folder / run / f"client-{job.client:06d}")
+    update = _train_with_own_state(federation, job, states, state_round)
+    states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
+    return records.update_records(update)
 
 
 def evaluate(content: RecordDict, context: Context) -> RecordDict:
     """Test weights on the node's hold-out set; the answer is a few totals."""
-    task = records.evaluation_from(content)
-    federation = _federation_for(content, context, task.client)
-    with one_torch_thread():
-        return records.tally_records(task.answer(federation))
+    federation = _federation_for(content, context)
+    return records.tally_records(records.evaluation_from(content).answer(federation))
 
 
 def personalize(content: RecordDict, context: Context) -> RecordDict:
     """Make and test the node's own models, which stay on the node; the answer is a few numbers."""
-    task = records.personal_task(content)
-    federation = _federation_for(content, context, task.client)
+    federation, task = _federation_for(content, context), records.personal_task(content)
     check_settings(federation, task.settings)
-    with one_torch_thread():
-        return records.personal_answer(task.answer(federation))
-
-
-def _train(federation: Federation, job: Job, content: RecordDict, context: Context) -> Update:
-    state_round = referenced_round(job.state)
-    if state_round is None:
-        return Train(job).answer(federation)
-    run = records.setting(content, "run")
-    if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
-        raise InputError(f"run: must be the id of a run (got {run!r})")
-    states = NodeStates(_state_folder(context) / run / f"client-{job.client:06d}")
-    update = _train_with_own_state(federation, job, states, state_round)
-    states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
-    return update
+    return records.personal_answer(task.answer(federation))
 
 
 def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, state_round: int) -> Update:
     """Train from the state on the node's disk; the update carries a reference to the new one."""
-    state = states.load(state_round) if state_round else None
-    restarted = bool(state_round) and state is None
-    if restarted:
+    state = states.load(state_round) if state_round else federation.initial_state()
+    metrics = {}
+    if state is None:
         log.warning("the state of client %d after round %d is lost; it starts over", job.client, state_round)
-    complete = replace(job, state=federation.initial_state() if state is None else state)
-    update = Train(complete).answer(federation)
+        state, metrics = federation.initial_state(), {"restarted": 1.0}
+    update = federation.train(replace(job, state=state))
     states.save(job.round, update.state)
-    metrics = {**update.metrics, **({"restarted": 1.0} if restarted else {})}
-    return replace(update, state=state_reference(job.round), metrics=metrics)
+    return replace(update, state=state_reference(job.round), metrics={**update.metrics, **metrics})
 
 
-def _federation_for(content: RecordDict, context: Context, client: int) -> Federation:
-    if client != _client_of(context):
-        raise InputError(f"client: must be this node's partition-id, {_client_of(context)} (got {client})")
-    text, config = records.setting(content, "experiment"), context.node_config
-    source = _text(config, "data")
-    return _own_federation(text, source, client) if source else _public_federation(text, _text(config, "data-root"))
+def _federation_for(content: RecordDict, context: Context) -> Federation:
+    client, own, config = records.client_of(content), _client_of(context), context.node_config
+    if client != own:
+        raise InputError(f"client: must be this node's partition-id, {own} (got {client})")
+    text = records.setting(content, "experiment")
+    if source := config.get("data"):
+        return _own_federation(text, str(source), client)
+    return _public_federation(text, str(config.get("data-root") or ""))
 
 
 @lru_cache(maxsize=1)
@@ -177,7 +168,7 @@ def _own_federation(text: str, source: str, client: int) -> Federation:
 
 
 @lru_cache(maxsize=1)
-def _public_federation(text: str, root: str | None) -> Federation:
+def _public_federation(text: str, root: str) -> Federation:
     """Return the federation; cached, since in a simulation one process plays many clients in turn."""
     experiment = Experiment(**parse_toml(text, "experiment"))
     if experiment.data.name == PRIVATE:
@@ -190,13 +181,3 @@ def _client_of(context: Context) -> int:
     if not isinstance(client, int) or isinstance(client, bool) or client < 0:
         raise InputError(f"partition-id: must be 0, 1, 2 … in the node's configuration (got {client!r})")
     return client
-
-
-def _state_folder(context: Context) -> Path:
-    folder = _text(context.node_config, "state-dir")
-    return Path(folder) if folder else Path.home() / ".fedsol" / "states"
-
-
-def _text(config: Any, name: str) -> str | None:
-    value = config.get(name)
-    return None if value is None else str(value)

@@ -4,6 +4,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -58,20 +59,16 @@ def _tensor(array: Array) -> Tensor:
 
 def task_records(task: Task[Any], weights: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
     """Return a task for a client as a message, with the configuration that all messages have."""
-    if isinstance(task, Train):
-        return job_records(task.complete_job(), weights, config)
-    assert isinstance(task, EvaluateClient | Personalize)
+    assert isinstance(task, Train | EvaluateClient | Personalize)
     values: dict[str, Any] = {**config, "client": task.client}
+    parts: dict[str, ArrayRecord] = {}
+    if isinstance(task, Train):
+        job = task.complete_job()
+        reference, state = _state_parts(job.state)
+        values |= {"round": job.round, "work": job.work, **reference}
+        parts = _filled({"broadcast": job.broadcast, "state": state})
     if isinstance(task, Personalize):
         values[PERSONAL] = task.settings.model_dump_json()
-    return RecordDict({WEIGHTS: weights, CONFIG: ConfigRecord(values)})
-
-
-def job_records(job: Job, weights: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
-    """Return a job as a message. Empty records are left out."""
-    reference, state = _state_parts(job.state)
-    values: dict[str, Any] = {**config, "client": job.client, "round": job.round, "work": job.work, **reference}
-    parts = _filled({"broadcast": job.broadcast, "state": state})
     return RecordDict({WEIGHTS: weights, **parts, CONFIG: ConfigRecord(values)})
 
 
@@ -79,14 +76,13 @@ def job_from(content: RecordDict) -> Job:
     """Return the job that a message carries."""
     config: Any = content.config_records[CONFIG]
     state_round = config.get(STATE_ROUND)
-    state = _part(content, "state") if state_round is None else state_reference(int(state_round))
     return Job(
-        client=int(config["client"]),
+        client=client_of(content),
         round=int(config["round"]),
         work=float(config["work"]),
         weights=_part(content, WEIGHTS),
         broadcast=_part(content, "broadcast"),
-        state=state,
+        state=_part(content, "state") if state_round is None else state_reference(int(state_round)),
     )
 
 
@@ -102,16 +98,13 @@ def update_from(content: RecordDict, client: int) -> Update:
     """Return the update of a client; raise `MalformedError` for anything that no client of fedsol would send."""
     values = dict(content.metric_records.get(METRICS, {}))
     _number(values, "train_loss")
-    state = _part(content, "state")
-    if STATE_ROUND in values:
-        state = state_reference(_count(values, STATE_ROUND))
     metrics = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     return Update(
         client=client,
         weights=_part(content, WEIGHTS),
         examples=_count(values, "examples"),
         steps=_count(values, "steps"),
-        state=state,
+        state=state_reference(_count(values, STATE_ROUND)) if STATE_ROUND in values else _part(content, "state"),
         payload=_part(content, "payload"),
         metrics={name: metrics[name] for name in metrics.keys() - {"examples", "steps", STATE_ROUND}},
     )
@@ -134,18 +127,18 @@ def tally_from(content: RecordDict) -> Tally:
 
 def evaluation_from(content: RecordDict) -> EvaluateClient:
     """Return the evaluation that a message asks for."""
-    return EvaluateClient(_part(content, WEIGHTS), _client(content))
+    return EvaluateClient(_part(content, WEIGHTS), client_of(content))
 
 
 def personal_task(content: RecordDict) -> Personalize:
     """Return the personalization that a message asks for."""
     settings = PersonalSettings(**json.loads(setting(content, PERSONAL)))
-    return Personalize(_part(content, WEIGHTS), _client(content), settings)
+    return Personalize(_part(content, WEIGHTS), client_of(content), settings)
 
 
 def personal_answer(result: PersonalResult) -> RecordDict:
     """Return the answer to a personalization."""
-    return RecordDict({CONFIG: ConfigRecord({PERSONAL: json.dumps(result.as_values())})})
+    return RecordDict({CONFIG: ConfigRecord({PERSONAL: json.dumps(asdict(result))})})
 
 
 def personal_from(content: RecordDict, client: int, settings: PersonalSettings) -> PersonalResult:
@@ -169,7 +162,8 @@ def setting(content: RecordDict, name: str) -> str:
     return value
 
 
-def _client(content: RecordDict) -> int:
+def client_of(content: RecordDict) -> int:
+    """Return the client that a message is for."""
     client: Any = content.config_records[CONFIG]["client"]
     return int(client)
 
