@@ -114,7 +114,7 @@ def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] |
     mixes = any(outcome.mixing is not None for result in results for outcome in result.after)
     rows: list[dict[str, Any]] = []
     for result in results:
-        row = {key: value for key, value in result.as_values().items() if key != "after"}
+        row = {key: value for key, value in asdict(result).items() if key != "after"}
         row |= {f"after_{outcome.epochs}": outcome.accuracy for outcome in result.after}
         if mixes:
             row |= {f"mixing_{outcome.epochs}": outcome.mixing for outcome in result.after}
