@@ -86,22 +86,18 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 def read_cifar10(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
     """Read CIFAR-10, binary version: five training files and one test file."""
-    inside = folder / "cifar-10-batches-bin"
-    parts = [_read_cifar(inside / f"data_batch_{number}.bin", 1) for number in range(1, 6)]
-    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    train = make_split(images, labels, spec.classes, inside / "data_batch_1.bin … data_batch_5.bin")
-    test_file = inside / "test_batch.bin"
-    return train, make_split(*_read_cifar(test_file, 1), spec.classes, test_file)
+    names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+    *parts, test = [_read_cifar(folder / "cifar-10-batches-bin" / name, 1, spec.classes) for name in names]
+    return Split(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts])), test
 
 
 def read_cifar100(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
     """Read CIFAR-100, binary version; of its two labels the second, fine one."""
-    files = [folder / "cifar-100-binary" / name for name in ("train.bin", "test.bin")]
-    return [make_split(*_read_cifar(path, 2), spec.classes, path) for path in files]
+    return [_read_cifar(folder / "cifar-100-binary" / f"{part}.bin", 2, spec.classes) for part in ("train", "test")]
 
 
-def _read_cifar(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return images and the last of their labels; each record is its labels, then 3 x 32 x 32 pixels."""
+def _read_cifar(path: Path, label_bytes: int, classes: int) -> Split:
+    """Return the images of a file with the last of their labels; each record is its labels, then 3 x 32 x 32 pixels."""
     try:
         content = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
@@ -110,7 +106,7 @@ def _read_cifar(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArra
     if len(content) == 0 or len(content) % record:
         raise InputError(f"{path}: must consist of records of {record} bytes (got {len(content)} bytes)")
     rows = content.reshape(-1, record)
-    return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1]
+    return make_split(rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1], classes, path)
 
 
 def read_svhn(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
