@@ -11,6 +11,7 @@ import torch
 
 import fedsol
 from fedsol import InputError
+from fedsol.config.overrides import parse_numbers
 from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches, evaluation_batches
 from fedsol.federation import personal
@@ -22,7 +23,6 @@ from fedsol.federation.personal import (
     fine_tuned,
     matched_indices,
     own_sets,
-    parse_epochs,
     personalize_client,
     resolve_settings,
 )
@@ -346,7 +346,7 @@ def test_something_must_be_left_to_choose_on():
 @pytest.mark.parametrize("text", ["", "1,x", "-1", "1.5", "1,,2"])
 def test_bad_lists_of_epochs(text):
     with pytest.raises(InputError, match="--epochs"):
-        parse_epochs(text)
+        parse_numbers("--epochs", text, int)
 
 
 def test_a_client_with_nothing_to_test_on_says_so():

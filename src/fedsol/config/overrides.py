@@ -49,9 +49,12 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
-    """Return the numbers of a comma-separated list."""
+    """Return the numbers of a comma-separated list; whole numbers are 0 or more."""
     try:
-        return [kind(part) for part in text.split(",")]
+        numbers = [kind(part) for part in text.split(",")]
+        if kind is int and min(numbers) < 0:
+            raise ValueError("negative")
+        return numbers
     except ValueError as error:
         kinds = "whole numbers" if kind is int else "numbers"
         raise InputError(f"{option}: must be {kinds} such as 0,1,2 (got {text!r})") from error

@@ -12,7 +12,6 @@ from torch import Tensor
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.personal import KNNPer, LocalOnly
 from fedsol.config.fields import Number, Share
-from fedsol.config.overrides import parse_numbers
 from fedsol.config.tables import Table, input_error, setting
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
@@ -124,14 +123,6 @@ def check_held_out(held_out: float, settings: PersonalSettings) -> None:
             "mixing: 'chosen' is not allowed: clients of this run held nothing out to choose it on; run it with "
             "--set data.partition.held_out=0.2, or give a number between 0 and 1"
         )
-
-
-def parse_epochs(text: str) -> list[int]:
-    """Parse `1,5`."""
-    epochs = parse_numbers("--epochs", text, int)
-    if min(epochs) < 0:
-        raise InputError(f"--epochs: must be whole numbers such as 1,5 (got {text!r})")
-    return epochs
 
 
 @dataclass(frozen=True)

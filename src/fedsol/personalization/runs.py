@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.algorithms import make_algorithm
-from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, parse_override
+from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, parse_numbers, parse_override
 from fedsol.config.tables import suggestion, unknown_name
 from fedsol.core.files import make_directory, write_atomically
 from fedsol.errors import InputError
-from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out, parse_epochs
+from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
 from fedsol.personalization.loop import Personalizer, check_directory, check_no_run, no_model
 from fedsol.personalization.results import PersonalDirectory
@@ -104,7 +104,7 @@ def parse_request(method: str | None, epochs: str | None, test: str | None, chan
     if "epochs" in own:
         raise InputError("--set epochs: is not allowed: use --epochs")
     PersonalSettings(**own)
-    return Request(method, tuple(parse_epochs(epochs)) if epochs is not None else None, own, where)
+    return Request(method, tuple(parse_numbers("--epochs", epochs, int)) if epochs is not None else None, own, where)
 
 
 def _place(path: Path, runs: Sequence[Path], request: Request, out: Path | None) -> Path:

@@ -82,6 +82,6 @@ def _variant(text: str, base: Experiment) -> Variant:
 def parse_seeds(text: str) -> list[int]:
     """Parse `0,1,2`."""
     seeds = parse_numbers("--seeds", text, int)
-    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+    if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds: must be different whole numbers such as 0,1,2 (got {text!r})")
     return seeds
