@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,20 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # No test depends on timing, and every run of the suite tries the same examples.
 settings.register_profile("fedsol", deadline=None, derandomize=True)
 settings.load_profile("fedsol")
+
+
+SLOW = ("test_deployment.py", "test_simulation.py", "test_walkthrough.py", "test_notebook.py", "test_kills.py")
+"""Files whose tests mostly wait for other processes: started first, so that they overlap with the rest."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return one more than there are cores, as some tests wait for other processes."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slow tests first; the rest stays as it is."""
+    items.sort(key=lambda item: item.path.name not in SLOW)
 
 
 @pytest.fixture(autouse=True)

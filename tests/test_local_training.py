@@ -79,8 +79,15 @@ def plain_torch(model, data, settings):
     return model.state_dict()
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("name", [*MODELS, "channels-last", "transposed"])
+def models_and_optimizers():
+    """Every pair; large models with other optimizers than the paper's are for `make test-all`."""
+    for name in [*MODELS, "channels-last", "transposed"]:
+        for optimizer in ("sgd", "adam", "adamw"):
+            large = name.startswith(("resnet", "vgg")) and optimizer != "sgd"
+            yield pytest.param(name, optimizer, marks=[pytest.mark.full] if large else [])
+
+
+@pytest.mark.parametrize(("name", "optimizer"), models_and_optimizers())
 def test_local_training_is_what_a_plain_torch_loop_does(name, optimizer):
     """In double precision, so that nothing but rounding is left."""
     model, data = model_of(name).double(), client_data()

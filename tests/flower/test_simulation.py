@@ -22,8 +22,8 @@ from tests.support.tensors import same_tensors
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation runs on Ray")
 
 REPOSITORY = Path(__file__).parents[2]
-FOUR = ["fedsol", "scaffold", "moon", "perfedavg"]
-"""Methods that every run of the tests simulates; `make test-all` simulates all."""
+QUICK = ["fedsol", "scaffold"]
+"""Methods that `make test` simulates, one without and one with a state; `make test-all` simulates all."""
 
 
 def simulate(settings, folder, *options):
@@ -42,7 +42,7 @@ def first_of(name):
 
 
 def cases():
-    quick = [first_of(name) for name in FOUR if any(case.name == name for case in CASES)]
+    quick = [first_of(name) for name in QUICK]
     return [pytest.param(case, marks=[] if case in quick else [pytest.mark.full], id=case.id) for case in CASES]
 
 
@@ -54,6 +54,7 @@ def test_the_simulation_is_bitwise_the_in_process_engine(case, tmp_path):
     local, simulated = fedsol.train(settings), fedsol.Run.load(tmp_path / "run")
     assert same_tensors(simulated.weights, local.weights)
     assert rows_without_seconds(simulated) == rows_without_seconds(local)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 2
 
 
 @pytest.mark.full
@@ -97,9 +98,9 @@ def test_without_an_address_a_cluster_is_started_and_none_searched_for():
     assert backend(EngineSettings(workers=3, address="auto"))["init_args"] == {**given, "address": "auto"}
 
 
-def test_what_it_leaves_behind_is_the_usual_run_directory(tmp_path):
+@pytest.mark.full
+def test_a_finished_simulation_can_be_resumed(tmp_path):
     settings = experiment({"name": "fedavg"}, rounds=1)
     assert simulate(settings, tmp_path, "--set", "engine.kind=flower").returncode == 0
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 1
     more = simulate(settings, tmp_path, "--resume", "--set", "engine.kind=flower")
     assert more.returncode == 0, more.stderr
