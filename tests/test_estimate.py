@@ -281,7 +281,7 @@ def test_the_command_shows_a_row_for_each_method_and_its_assumptions(monkeypatch
     assert done.output.count("│ scaffold:steps=plain ") == 4
     assert "20 clients, 4 in a round, 7 rounds" in done.output
     assert "stragglers" in done.output
-    assert "not stated, so not limited: --down, --server-up, --server-down" in done.output
+    assert "not given, so unlimited: --down, --server-up, --server-down" in done.output
 
 
 def test_the_command_speaks_json():

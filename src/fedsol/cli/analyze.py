@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def analyze(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="Directories of runs, or with runs below them; see --what."),
+        typer.Argument(metavar="[RUN]...", help="Run directories, or directories that contain runs; see --what."),
     ] = None,
     what: Annotated[
         str,
@@ -29,21 +29,19 @@ def analyze(
             "cost also takes an experiment."
         ),
     ] = "all",
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output directory (default: analysis in the run's).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output directory (default: RUN/analysis).")] = None,
     rho: Annotated[str | None, typer.Option(help="orthogonality: strengths to try, such as 0,0.5,1,2.")] = None,
     clients: Annotated[
-        str | None, typer.Option(help="Clients to train again (default: those that the next round samples).")
+        str | None, typer.Option(help="Clients to retrain (default: those sampled in the next round).")
     ] = None,
     where: Annotated[str, typer.Option(help="orthogonality: angle over all, body or head.")] = "all",
     strength: Annotated[
-        str | None, typer.Option(help="strength: adaptive-column, adaptive or fixed (default: that of the runs).")
+        str | None, typer.Option(help="strength: adaptive-column, adaptive or fixed (default: the runs' own).")
     ] = None,
     examples: Annotated[int, typer.Option(help="landscape: training examples.")] = 512,
     points: Annotated[int, typer.Option(help="landscape: points along each axis.")] = 21,
-    radius: Annotated[float, typer.Option(help="landscape: length of each axis from the model.")] = 1.0,
-    repetitions: Annotated[int, typer.Option(help="cost: timed steps of each method.")] = 20,
+    radius: Annotated[float, typer.Option(help="landscape: distance from the model to the end of each axis.")] = 1.0,
+    repetitions: Annotated[int, typer.Option(help="cost: timed steps per method.")] = 20,
     algorithms: Annotated[
         list[str] | None, typer.Option("--algorithm", "-a", help="cost: methods, as in `fedsol compare`; repeatable.")
     ] = None,
@@ -94,7 +92,7 @@ def parse_what(text: str) -> list[str]:
 
 
 def find(names: Sequence[str], what: Sequence[str], changes: Sequence[str]) -> Runs:
-    """Return the runs in directories; where no analysis reads a run, the experiment of that name, or the default."""
+    """Return the runs in these directories or, if no analysis reads a run, the named (or default) experiment."""
     from fedsol.analysis.base import Runs
     from fedsol.config.tables import PRIVATE
     from fedsol.runs.find import find_runs, runs_below
@@ -103,9 +101,9 @@ def find(names: Sequence[str], what: Sequence[str], changes: Sequence[str]) -> R
     if not reading and (not names or (len(names) == 1 and not any(runs_below(Path(names[0]))))):
         return Runs([], read_experiment(names[0] if names else None, changes))
     if not names:
-        raise InputError(f"RUN: is missing; {reading[0]} reads the directory of a run")
+        raise InputError(f"RUN: is missing; {reading[0]} requires a run directory")
     if changes:
-        raise InputError("--set: is not allowed for a run, whose settings are its own; allowed: for --what cost alone")
+        raise InputError("--set: is not allowed with a run, which has its own settings; allowed: with --what cost")
     runs = find_runs([Path(name) for name in names])
     on_data = [name for name in what if ANALYSES[name].source == "data"]
     for run in runs:

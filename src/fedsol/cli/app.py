@@ -31,7 +31,7 @@ app = typer.Typer(
 def options(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
-    """Handle the options before a command."""
+    """Handle the options that come before a command."""
     if version:
         from importlib import metadata
 
@@ -66,7 +66,7 @@ _add(
     },
 )
 _group("data", "Download datasets, or check their files.", {"fetch": data.fetch, "verify": data.verify})
-_group("flower", "Federations of many machines, on Flower.", {"app": flower.app, "run": flower.run})
+_group("flower", "Run federations across many machines with Flower.", {"app": flower.app, "run": flower.run})
 
 
 def main() -> None:

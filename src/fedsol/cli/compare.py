@@ -25,7 +25,7 @@ def compare(
     experiment: ExperimentArgument = None,
     algorithms: Annotated[
         list[str] | None,
-        typer.Option("--algorithm", "-a", help="fedavg,fedsol or fedsol:rho=1.5,perturb=all; repeatable."),
+        typer.Option("--algorithm", "-a", help="Such as fedavg,fedsol or fedsol:rho=1.5,perturb=all; repeatable."),
     ] = None,
     seeds: SeedsOption = "0,1,2",
     changes: SetOption = None,

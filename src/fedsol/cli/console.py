@@ -13,7 +13,7 @@ say = console.print
 
 
 def show_warnings() -> None:
-    """Show warnings of the library in the terminal, above the progress bar."""
+    """Show the library's warnings in the terminal, above the progress bar."""
     from rich.logging import RichHandler
 
     logger = logging.getLogger("fedsol")
@@ -28,7 +28,7 @@ def say_table(
     caption: str | None = None,
     text_columns: int = 1,
 ) -> None:
-    """Print a table: first the columns of text, then those of numbers, which are aligned right."""
+    """Print a table: text columns first, then number columns, aligned right."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for number, heading in enumerate(headings):
         if number < text_columns:
@@ -42,7 +42,7 @@ def say_table(
 
 @contextmanager
 def resume_hint(out: Path, command: str, saved: str = "experiment.toml") -> Iterator[None]:
-    """On Ctrl-C, say how to resume the work in `out`, if there is a file named `saved` in it."""
+    """On Ctrl-C, say how to resume the work in `out`, if it contains a file named `saved`."""
     try:
         yield
     except KeyboardInterrupt:

@@ -58,7 +58,7 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "disk": ("B", "deployment.client_disk"),
     },
 }
-"""The printed tables: for every column, its unit (bytes, seconds or none) and the values that are added up."""
+"""The printed tables: for each column, its unit (bytes, seconds or none) and the values to add up."""
 
 
 def estimate(
@@ -67,23 +67,23 @@ def estimate(
     algorithms: Annotated[
         list[str] | None, typer.Option("--algorithm", "-a", help="As in compare (default: the experiment's own).")
     ] = None,
-    clients: Annotated[int | None, typer.Option("--clients", min=1, help="Number of all clients.")] = None,
-    per_round: Annotated[int | None, typer.Option("--per-round", min=1, help="Clients in a round.")] = None,
+    clients: Annotated[int | None, typer.Option("--clients", min=1, help="Total number of clients.")] = None,
+    per_round: Annotated[int | None, typer.Option("--per-round", min=1, help="Clients per round.")] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")] = None,
-    examples: Annotated[int | None, typer.Option("--examples", min=1, help="Samples of every client.")] = None,
+    examples: Annotated[int | None, typer.Option("--examples", min=1, help="Samples per client.")] = None,
     up: Annotated[str | None, typer.Option("--up", help="A client's upload, such as 10Mbit.")] = None,
     down: Annotated[str | None, typer.Option("--down", help="A client's download, such as 50Mbit.")] = None,
     server_up: Annotated[str | None, typer.Option("--server-up", help="The server's link to all clients.")] = None,
     server_down: Annotated[str | None, typer.Option("--server-down", help="The server's link from them.")] = None,
     device_speed: Annotated[
-        float | None, typer.Option("--device-speed", help="Speed of a client's device, in workers of this machine.")
+        float | None, typer.Option("--device-speed", help="Speed of a client's device relative to a worker here.")
     ] = None,
     interval: Annotated[
         str | None, typer.Option("--interval", help="Time between the starts of rounds, such as 10min.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate time, memory and bytes, here and for a deployment. Download and write nothing."""
+    """Estimate time, memory and bytes, here and in a deployment, without downloading or writing anything."""
     from rich.console import Console
 
     from fedsol.studies.estimate import Network
@@ -149,21 +149,21 @@ def _say_tables(plan: "Plan", found: Sequence[Mapping[str, Any]], notes: Sequenc
 
 
 def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
-    """Return what the estimate takes for granted, one line each."""
+    """Return the assumptions behind the estimate, one per line."""
     from fedsol.studies.estimate import Network
 
-    load = f" (load now {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
+    load = f" (average {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
     process = "that of the process is not known on Windows" if sys.platform == "win32" else "the process is measured"
     lines = [
         *dict.fromkeys(note for plan in plans for note in plan.assumptions),
         "bytes: exact for weights, broadcast and payload, as in metrics.jsonl; framing and client states excluded",
-        f"time: three short rounds on this machine as busy as it is now{load}, scaled by samples, clients and rounds; "
+        f"time: three short rounds on this machine at its current load{load}, scaled by samples, clients and rounds; "
         "a busier machine, startup, reading data, checkpoints and [faults] excluded",
         f"memory: tensors are counted and {process}; torch's scratch memory excluded",
         "disk: checkpoints and client states of a simulation",
     ]
     if any(plan.experiment.faults.dropout for plan in plans):
-        lines += ["bytes up: the expected number, as a share faults.dropout of the sampled clients never answers"]
+        lines += ["bytes up: an expected value, since a share faults.dropout of the sampled clients never answers"]
     if network != Network():
         links = ("up", "down", "server_up", "server_down")
         unlimited = [f"--{name.replace('_', '-')}" for name in links if getattr(network, name) is None]
@@ -175,5 +175,5 @@ def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
             "deployment: client states stay on the clients; a client's memory excludes its data and the interpreter",
         ]
         if unlimited:
-            lines += [f"deployment: not stated, so not limited: {', '.join(unlimited)}"]
+            lines += [f"deployment: not given, so unlimited: {', '.join(unlimited)}"]
     return lines

@@ -21,7 +21,7 @@ STATUS_CHECKS = 30
 
 
 def app(
-    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder of the app.")],
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder for the app.")],
     experiment: ExperimentArgument = None,
     changes: SetOption = None,
     run_directory: Annotated[Path, typer.Option("--run", help="Directory of the run, on the server's machine.")] = Path(
@@ -38,10 +38,10 @@ def app(
     from fedsol.federation.federation import build_federation
 
     settings = read_experiment(experiment, ["engine.kind=flower", *(changes or [])])
-    if settings.data.private.test is not None:  # the server has another working directory than this command
+    if settings.data.private.test is not None:  # the server's working directory is not this one
         test = Path(settings.data.private.test).expanduser().absolute()
         settings = settings.override({"data.private.test": str(test)})
-    federation = build_federation(settings)  # an error here is better than the same one on the server
+    federation = build_federation(settings)  # so that errors appear here and not on the server
     check_privacy(federation)
     write_app(federation.experiment, folder, run_directory.expanduser().absolute(), name)
     say(f"The app is in {folder}. Start it on a SuperLink: fedsol flower run {folder} LINK")
@@ -53,7 +53,7 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run of this app.")] = False,
     changes: SetOption = None,
     personalize: Annotated[
-        str, typer.Option("--personalize", help="Then train a model for every node: 'finetune; test=held-out'.")
+        str, typer.Option("--personalize", help="Afterward, train a model for every node: 'finetune; test=held-out'.")
     ] = "",
 ) -> None:
     """Start an app on a SuperLink and show its output."""
@@ -61,7 +61,7 @@ def run(
 
     require_flower()
     if not (folder / "pyproject.toml").is_file():
-        raise InputError(f"{folder}: must be a Flower app (no pyproject.toml); make one with: fedsol flower app")
+        raise InputError(f"{folder}: must be a Flower app (no pyproject.toml); create one with: fedsol flower app")
     config = [f"resume={'true' if resume else 'false'}"]
     if changes:
         if any("'" in change or ";" in change for change in changes):

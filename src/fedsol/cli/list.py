@@ -113,7 +113,7 @@ def partitions() -> Rows:
         {"name": "sharding", "description": "sorted by label, `shards` pieces per client (balance = size or class)"},
         {"name": "dirichlet", "description": "per class, Dirichlet(`alpha`) shares over the clients (cap, min_size)"},
         {"name": "file", "description": "read from `file`: a partition manifest or lists of indices"},
-        {"name": "own", "description": "the client ids that the data has itself"},
+        {"name": "own", "description": "the client ids that come with the data"},
     ]
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_CLIENTS, MOST_CLASSES = 20, 20
-"""Rows and columns of the table, at most."""
+"""The most rows and columns that the table shows."""
 
 
 def partition(experiment: ExperimentArgument = None, changes: SetOption = None, out: OutOption = None) -> None:
@@ -46,15 +46,15 @@ def partition(experiment: ExperimentArgument = None, changes: SetOption = None, 
         f"(median {summary.median_classes:g})"
     )
     say(
-        f"labels of a client: {summary.mean_entropy:.2f} bits of entropy, total variation {summary.mean_distance:.2f} "
-        "from the whole (means over clients)"
+        f"labels per client: {summary.mean_entropy:.2f} bits of entropy, total variation {summary.mean_distance:.2f} "
+        "from all labels (means over clients)"
     )
     say(f"sha256 {manifest.sha256}")
     say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
 
 
 def _say_counts(counts: "np.ndarray[Any, Any]", title: str) -> None:
-    """Print the samples of every class, for the first clients and classes."""
+    """Print the samples per class, for the first clients and classes."""
     headings = ["client", "samples", *map(str, range(min(counts.shape[1], MOST_CLASSES)))]
     rows = [
         [str(client), str(row.sum()), *(str(count) if count else "·" for count in row[:MOST_CLASSES])]

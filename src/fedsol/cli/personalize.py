@@ -13,7 +13,7 @@ from fedsol.cli.options import SetOption, new_directory
 
 def personalize(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Directories of runs, or of results that exist already.")
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or directories of earlier results.")
     ],
     method: Annotated[
         str | None, typer.Option("--method", "-m", help="finetune, knn-per or local-only (default: the run's own).")
@@ -27,7 +27,7 @@ def personalize(
     ] = None,
     changes: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Directory (default: RUN/personal/METHOD).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume with the clients that are missing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume with the missing clients.")] = False,
 ) -> None:
     """Personalize a run's final model for every client: accuracies over clients, and who does better alone."""
     from fedsol.personalization.comparison import as_rows
@@ -78,7 +78,7 @@ def _say_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _points(share: float | None) -> str:
-    """Return a share between 0 and 1 in percent, without the sign."""
+    """Return a share between 0 and 1 as a percentage, without the percent sign."""
     return "–" if share is None else f"{100 * share:.2f}"
 
 

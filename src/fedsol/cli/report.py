@@ -9,7 +9,7 @@ from fedsol.cli.console import say
 
 
 def report(
-    places: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or directories with runs below them.")],
+    places: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or directories that contain runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML page about one run or many: table, curves, classes, partition, settings."""

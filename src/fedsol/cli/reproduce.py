@@ -13,18 +13,18 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="A table or figure of the paper, or `list` for all of them.")],
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Some cells: 'dataset=cifar10,method=fedavg|fedsol'; repeatable."),
+        typer.Option("--only", help="Only some cells: 'dataset=cifar10,method=fedavg|fedsol'; repeatable."),
     ] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", help="Instead of the paper's.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Rounds (default: the paper's).")] = None,
     seeds: SeedsOption = "0,1,2",
     part: Annotated[
         float | None, typer.Option("--part", help="Share of every client's data and of the test set, e.g. 0.02.")
     ] = None,
     changes: SetOption = None,
     jobs: JobsOption = 1,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it takes here, and stop.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Print how long it would take here, and stop.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder of runs and tables; finished runs in it are used again.")
+        Path, typer.Option("--out", "-o", help="Folder for runs and tables; finished runs in it are reused.")
     ] = Path("runs/paper"),
     data_root: Annotated[Path, typer.Option("--data-root", help="Folder that holds the datasets.")] = Path("data"),
 ) -> None:

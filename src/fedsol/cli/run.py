@@ -18,7 +18,7 @@ def run(
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     live: Annotated[bool, typer.Option("--live", help="Serve the report on this machine while training.")] = False,
-    port: Annotated[int | None, typer.Option("--port", help="Port of --live (default: any free one).")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port for --live (default: any free port).")] = None,
     track: Annotated[
         str, typer.Option("--track", metavar="NAMES", help="tensorboard, wandb, mlflow; comma-separated.")
     ] = "",

@@ -1,4 +1,4 @@
-"""`fedsol sweep`: a grid of settings over seeds, or a search in it, as a table and a picture."""
+"""`fedsol sweep`: a grid of settings over seeds, or a search through it, as a table and a picture."""
 
 import math
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def sweep(
 
 
 def _counter(total: int) -> "Callable[[Outcome], None]":
-    """Return a function that says which of all runs is finished."""
+    """Return a function that reports each finished run and how many are done."""
     from fedsol.training.progress import percent
 
     done = 0

@@ -1,4 +1,4 @@
-"""The `[algorithm]` table: a name of the catalog or `module:Class`, and that class's own settings.
+"""The `[algorithm]` table: a name from the catalog or `module:Class`, and that class's settings.
 
 Classes are imported on first use, so the configuration itself knows none of them; that is why they are `Any` here.
 `fedsol.algorithms` has the same functions with their types.
@@ -57,7 +57,7 @@ def make_algorithm(table: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _checker(cls: type) -> type[BaseModel]:
-    """Return the table that checks an algorithm's settings; making it takes longer than using it."""
+    """Return the table that checks an algorithm's settings; it is cached, as building it is slow."""
     hints = get_type_hints(cls, include_extras=True)
     fields = {field.name: (hints[field.name], field) for field in dataclasses.fields(cls)}
     checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]

@@ -55,7 +55,7 @@ EXPERIMENTS: dict[str, ReadyExperiment] = {
     "mnist": _of_the_paper("MNIST", "mnist"),
     "pathmnist": _of_the_paper("PathMNIST", "pathmnist"),
     "quickstart": ReadyExperiment(
-        "Embedded handwritten digits, 20 unlike clients, FedSOL: a few seconds, no download.",
+        "Embedded handwritten digits, 20 heterogeneous clients, FedSOL: a few seconds, no download.",
         {
             "data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0.1}},
             "algorithm": {"name": DEFAULT_ALGORITHM},

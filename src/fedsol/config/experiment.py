@@ -1,6 +1,6 @@
-"""Experiment: everything that decides a run's result, typed, with TOML in and out.
+"""Experiment: everything that determines a run's result, typed, with TOML in and out.
 
-Every bad key or value is one clear `InputError`. The reference of all keys is docs/experiment.md.
+Every bad key or value is one clear `InputError`. All keys are listed in docs/experiment.md.
 """
 
 import copy
@@ -35,7 +35,7 @@ from fedsol.errors import InputError
 class Experiment(Table):
     """One run, completely described: the same experiment gives bitwise the same result."""
 
-    seed: int = setting(0, "of everything random: partition, initial weights, sampling, batches", ge=0)
+    seed: int = setting(0, "for everything random: partition, initial weights, sampling, batches", ge=0)
     rounds: int | None = setting(None, "communication rounds (default: the dataset's)", ge=1)
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -59,7 +59,7 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        from fedsol.config.optimizer import check_optimizer  # here, so that reading a name need not wait for torch
+        from fedsol.config.optimizer import check_optimizer  # here, so that reading a name does not import torch
 
         check_optimizer(self.client)
         self._check_frozen_head()
@@ -92,7 +92,7 @@ class Experiment(Table):
             )
 
     def _check_privacy(self) -> None:
-        """Raise `ValueError` unless every update counts the same in a plain average: the noise is made for that."""
+        """Raise `ValueError` unless updates count equally in a plain average: the noise is calibrated for that."""
         if self.privacy.clipping == "off":
             return
         required = {
@@ -175,4 +175,4 @@ def _walk(path: str, table: type[Table]) -> Iterator[tuple[str, type[Table]]]:
 
 
 TABLES: dict[str, type[Table]] = dict(_walk("", Experiment))
-"""Every table of the experiment file but `[algorithm]`, whose keys are the algorithm's own."""
+"""Every table of the experiment file except `[algorithm]`, whose keys depend on the algorithm."""

@@ -47,7 +47,7 @@ def describe_type(hint: Any) -> str:
 
 
 def describe_bounds(metadata: Iterable[Any]) -> str:
-    """Return the bounds among the metadata of a type: `> 0, <= 1`. Pydantic's `Field` has a list of its own."""
+    """Return the bounds among the metadata of a type: `> 0, <= 1`. Pydantic's `Field` nests its own list."""
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     bounds = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
     return ", ".join(

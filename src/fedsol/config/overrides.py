@@ -1,4 +1,4 @@
-"""What a command line says: `--set` and comma lists; dotted keys, and those in which two experiments differ."""
+"""Command-line values (`--set`, comma lists), dotted keys, and the keys in which two experiments differ."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def split_list(text: str) -> list[str]:
-    """Return the parts of a comma-separated list, without spaces and empty parts."""
+    """Return the parts of a comma-separated list, without surrounding spaces or empty parts."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

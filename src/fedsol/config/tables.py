@@ -32,34 +32,34 @@ class PartitionSettings(Table):
     )
     clients: int | None = setting(None, "number of clients (default: the paper's)", ge=1)
     alpha: float = setting(0.1, "dirichlet: smaller is more heterogeneous", gt=0)
-    cap: bool = setting(True, "dirichlet: a client that has its average share gets no further class")
-    min_size: int = setting(10, "dirichlet: fewest samples of a client", ge=1)
+    cap: bool = setting(True, "dirichlet: a client that has reached the average size gets no more classes")
+    min_size: int = setting(10, "dirichlet: minimum number of samples per client", ge=1)
     shards: int = setting(2, "sharding: shards per client", ge=1)
     balance: Literal["size", "class"] = setting(
         "size", "sharding: shards of equal size, or the same number of shards per class"
     )
     file: str = setting("", "file: a partition manifest or a JSON list of index lists")
-    held_out: float = setting(0.0, "share of each client's samples in its own hold-out set, not trained on", ge=0, lt=1)
+    held_out: float = setting(0.0, "share of each client's samples that form its hold-out set", ge=0, lt=1)
 
 
 class AugmentationSettings(Table):
-    """`[data.augmentation]`: replaces the dataset's own training transform, key by key."""
+    """`[data.augmentation]`: overrides the dataset's training transform, key by key."""
 
     pad: int | None = setting(None, "pad by this many pixels and crop back", ge=0)
-    pad_mode: Literal["zero", "reflect"] | None = setting(None, "what is padded: zeros or the mirrored image")
+    pad_mode: Literal["zero", "reflect"] | None = setting(None, "what to pad with: zeros or the mirrored image")
     flip: bool | None = setting(None, "mirror half of the images")
-    cutout: int | None = setting(None, "side of the square that is blanked, 0 for none", ge=0)
+    cutout: int | None = setting(None, "side of the square that is blanked out; 0 for none", ge=0)
 
 
 class PrivateSettings(Table):
-    """`[data.private]`: what all nodes' own data has in common, where `data.name = "private"`."""
+    """`[data.private]`: what the data of all nodes has in common, if `data.name = "private"`."""
 
-    shape: list[Count] = setting([], "of one input: [channels, height, width] of images, any shape of features")
+    shape: list[Count] = setting([], "shape of one input: [channels, height, width] for images, any shape for features")
     inputs: Literal["images", "features"] = setting("images", "uint8 images, or floats")
     classes: int | None = setting(None, "number of classes, if labels are 0, 1, 2 …", ge=2)
     class_names: list[str] = setting([], "names of the classes, if labels or folders have names")
-    mean: list[float] = setting([0.5], "of the pixels of images, scaled to 0 … 1", min_length=1)
-    std: list[Positive] = setting([0.5], "of the same", min_length=1)
+    mean: list[float] = setting([0.5], "pixel mean of images scaled to 0 … 1, per channel", min_length=1)
+    std: list[Positive] = setting([0.5], "pixel standard deviation, likewise", min_length=1)
     test: str | None = setting(None, "the server's own test set, if it has one: an .npz file or an image folder")
 
 
@@ -79,9 +79,9 @@ class DataSettings(Table):
     test_fraction: float | None = setting(
         None, "your own data without a test set: share that becomes the test set", gt=0, lt=1
     )
-    cache: str | None = setting(None, "image folders: where decoded images are stored (default: beside them)")
+    cache: str | None = setting(None, "image folders: where decoded images are stored (default: next to them)")
     part: float = setting(
-        1.0, "share of every client's samples and of the test set that is used, for a quick try", gt=0, le=1
+        1.0, "share of every client's samples and of the test set to use, for a quick trial", gt=0, le=1
     )
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
@@ -94,7 +94,7 @@ class ModelSettings(Table):
     name: str | None = setting(
         None, "a model's name or `module:factory` (default: cnn; small for tiny images, mlp for vectors)"
     )
-    head: str | None = setting(None, "name of the classifier layer of your own model (default: found)")
+    head: str | None = setting(None, "name of the classifier layer of your own model (default: detected)")
     options: dict[str, Any] = setting({}, "arguments of the model's factory")
 
 
@@ -105,10 +105,10 @@ class ClientSettings(Table):
     batch_size: int = setting(50, "samples per step", ge=1)
     lr: float = setting(0.01, "learning rate of round 1", gt=0)
     momentum: float = setting(0.9, "starts from 0 for every client and round", ge=0, lt=1)
-    weight_decay: float = setting(1e-5, "of the optimizer", ge=0)
+    weight_decay: float = setting(1e-5, "weight decay of the optimizer", ge=0)
     optimizer: str = setting("sgd", "a class of torch.optim; sgd takes `momentum`")
     optimizer_options: dict[str, Any] = setting({}, "further arguments of the optimizer")
-    clip_norm: float | None = setting(None, "largest norm of a gradient; a longer one is cut to it", gt=0)
+    clip_norm: float | None = setting(None, "maximum norm of a gradient; longer ones are clipped", gt=0)
     trains: Literal["all", "body"] = setting(
         "all", "what local training changes: all weights, or all but the classifier (FedBABU's idea)"
     )
@@ -118,30 +118,30 @@ class ServerSettings(Table):
     """`[server]`: rounds as the server sees them."""
 
     fraction: float | None = setting(None, "share of clients sampled each round (default: the dataset's)", gt=0, le=1)
-    weighting: Literal["size", "uniform"] = setting("size", "weights of the average: by examples, or all equal")
+    weighting: Literal["size", "uniform"] = setting("size", "weights in the average: by number of examples, or equal")
     lr_schedule: Literal["exponential", "cosine"] = setting(
         "exponential", "`lr_decay` per round, or a cosine from lr to 0"
     )
-    lr_decay: float = setting(0.99, "factor on the learning rate after each round", gt=0, le=1)
+    lr_decay: float = setting(0.99, "factor applied to the learning rate after each round", gt=0, le=1)
     aggregation: Literal["mean", "median", "trimmed-mean"] = setting(
-        "mean", "how updates are combined; the last two tolerate some wrong updates and ignore the clients' sizes"
+        "mean", "how updates are combined; the last two tolerate some faulty updates and ignore client sizes"
     )
-    trim: float = setting(0.1, "trimmed-mean: share cut off at either end", ge=0, lt=0.5)
-    min_updates: int = setting(1, "fewest updates that change the global model; with fewer it stays as it is", ge=1)
+    trim: float = setting(0.1, "trimmed-mean: share cut off at each end", ge=0, lt=0.5)
+    min_updates: int = setting(1, "minimum number of updates; with fewer, the global model stays unchanged", ge=1)
     max_update_norm: float | None = setting(
-        None, "largest norm of an update's change of the weights; a longer one is cut to it", gt=0
+        None, "maximum norm of an update's change to the weights; longer ones are clipped", gt=0
     )
     optimizer: Literal["average", "momentum", "adam", "yogi"] = setting(
-        "average", "what is done with a round's average: taken as it is, or FedAvgM, FedAdam, FedYogi"
+        "average", "how a round's average is applied: as is, or by FedAvgM, FedAdam, FedYogi"
     )
     optimizer_lr: float | None = setting(
-        None, "step of the server optimizer (default: 1 for momentum, else 0.01)", gt=0
+        None, "learning rate of the server optimizer (default: 1 for momentum, otherwise 0.01)", gt=0
     )
-    optimizer_momentum: float = setting(0.9, "its momentum, or beta 1", ge=0, lt=1)
+    optimizer_momentum: float = setting(0.9, "momentum of the server optimizer, or beta 1", ge=0, lt=1)
     optimizer_beta2: float = setting(0.99, "beta 2 of adam and yogi", ge=0, lt=1)
     optimizer_epsilon: float = setting(1e-3, "adaptivity of adam and yogi", gt=0)
     evaluate_every: int = setting(1, "rounds between global evaluations", ge=1)
-    evaluate_last: int = setting(1, "rounds at the end that are always evaluated", ge=1)
+    evaluate_last: int = setting(1, "number of final rounds that are always evaluated", ge=1)
     evaluate_clients: int | None = setting(
         None, "clients that test the global model on their hold-out sets (default: all)", ge=1
     )
@@ -158,13 +158,13 @@ class FaultSettings(Table):
     late: float = setting(0.0, "that its update arrives one round late", ge=0, le=1)
     corrupted: float = setting(0.0, "that its update is damaged", ge=0, le=1)
     corruption: Literal["nan", "noise", "flip"] = setting(
-        "nan", "how: not finite, random noise added, or its sign turned"
+        "nan", "how: not finite, random noise added, or its sign flipped"
     )
-    corruption_scale: float = setting(1.0, "size of the noise; length of the turned change", gt=0)
+    corruption_scale: float = setting(1.0, "size of the noise; length of the flipped change", gt=0)
 
 
 class EngineSettings(Table):
-    """`[engine]`: where clients are trained. Kind and workers change no result; another device rounds differently."""
+    """`[engine]`: where clients are trained. `kind` and `workers` change no result; another device may."""
 
     kind: Literal["local", "workers", "flower"] = setting(
         "workers",
@@ -173,10 +173,10 @@ class EngineSettings(Table):
     )
     workers: int | None = setting(None, "processes (default: the number of cores)", ge=1)
     device: str = setting("cpu", "cpu, cuda, mps or auto", pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$")
-    autocast: Literal["bfloat16", "float16"] | None = setting(None, "reduced precision of passes through the model")
+    autocast: Literal["bfloat16", "float16"] | None = setting(None, "reduced precision for passes through the model")
     address: str | None = setting(None, "flower: address of a Ray cluster to join")
-    client_cpus: float = setting(1.0, "flower: processors that Ray reserves for a client", gt=0)
-    client_gpus: float = setting(0.0, "flower: GPUs that Ray reserves for a client", ge=0)
+    client_cpus: float = setting(1.0, "flower: CPUs that Ray reserves per client", gt=0)
+    client_gpus: float = setting(0.0, "flower: GPUs that Ray reserves per client", ge=0)
     timeout: float = setting(3600.0, "flower: seconds that a round waits for its updates", gt=0)
     patience: float = setting(60.0, "flower: seconds that a round waits for the nodes of all its clients", ge=0)
 
@@ -185,9 +185,9 @@ class PrivacySettings(Table):
     """`[privacy]`: differential privacy of the clients, with Flower's noise, which is drawn anew in every run."""
 
     clipping: Literal["off", "server", "client"] = setting(
-        "off", "who cuts updates to `clip_norm`; the server adds the noise"
+        "off", "who clips updates to `clip_norm`; the server adds the noise"
     )
-    clip_norm: float = setting(1.0, "largest norm of an update's change of the weights", gt=0)
+    clip_norm: float = setting(1.0, "maximum norm of an update's change to the weights", gt=0)
     noise_multiplier: float = setting(
         1.0, "standard deviation of the noise in the sum of updates, in units of clip_norm", ge=0
     )
@@ -202,14 +202,14 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(field: str, value: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name that no registry has."""
+    """Return the error for an unknown name."""
     return InputError(f"{field}: unknown value {value!r}; {suggestion(value, known)}")
 
 
 def input_error(error: ValidationError, where: str, allowed_keys: Mapping[str, Iterable[str]]) -> InputError:
     """Return one `InputError` for everything that pydantic found wrong.
 
-    `where` is put before every field; `allowed_keys` lists the keys of each table (by its dotted path) for suggestions.
+    `where` is prefixed to every field; `allowed_keys` lists the keys of each table (by dotted path) for suggestions.
     """
     return InputError("\n".join(_describe(details, where, allowed_keys) for details in error.errors()))
 
