@@ -49,7 +49,7 @@ def test_run_a_file_then_its_directory_goes_on():
     assert fedsol("run", "mine.toml", "--out", "here").exit_code == 0
     again = fedsol("run", "mine.toml", "--out", "here")
     assert again.exit_code == 2
-    assert "holds a run already" in again.output
+    assert "already has a run" in again.output
     assert fedsol("run", "here").exit_code == 0
     assert fedsol("run", "mine.toml", "--out", "here", "--resume").exit_code == 0
     different = fedsol("run", "mine.toml", "--out", "here", "--resume", "--set", "seed=9")

@@ -38,5 +38,5 @@ def test_another_share_is_another_run(tiny, tmp_path):
     assert run.rows[0]["examples"] == sum(
         len(build_federation(run.experiment).partition[client]) for client in run.rows[0]["client_ids"]
     )
-    with pytest.raises(InputError, match=r"other values of data\.part"):
+    with pytest.raises(InputError, match=r"different values of data\.part"):
         fedsol.train(tiny, out=tmp_path / "run", resume=True)

@@ -209,7 +209,10 @@ def test_workers_and_local_are_both_measured(missing):
     ("request_", "part"),
     [
         ({"per_round": 101}, r"--per-round: must be at most 100, the number of clients \(got 101\)"),
-        ({"clients": 60_000}, r"at most 50000, the samples of cifar10 \(got 60000\); state with --examples"),
+        (
+            {"clients": 60_000},
+            r"at most 50000, the samples of cifar10 \(got 60000\); set the samples per client with --examples",
+        ),
     ],
 )
 def test_numbers_that_no_federation_has(missing, request_, part):

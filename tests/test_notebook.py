@@ -26,7 +26,7 @@ def test_metrics_are_a_table_indexed_by_round(tiny):
 def test_a_run_without_rounds_has_an_empty_table_and_still_shows(tiny):
     run = Run(tiny, [])
     assert run.metrics.empty
-    assert "No round was evaluated yet" in run._repr_html_()
+    assert "No round has been evaluated yet" in run._repr_html_()
 
 
 def test_a_run_shows_a_table_and_a_curve(tiny, tmp_path):

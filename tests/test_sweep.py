@@ -47,7 +47,7 @@ def test_grids_are_parsed():
         (["a="], "must be key=value"),
         (["a=1,1"], "must have one value or more, all different"),
         (["a=,"], "must have one value or more, all different"),
-        (["a=1", "a=2"], "a must be named once"),
+        (["a=1", "a=2"], "a must be given only once"),
         (["seed=1,2"], "use --seeds"),
         (["a=2..1"], "the lower one first"),
         (["a=x..y"], "must be numbers"),
@@ -76,7 +76,7 @@ def test_a_grid_is_the_product_of_its_values(tiny):
     [
         ("algorithm.rho=1,2", "algorithm.rho: unknown key"),
         ("client.lr=0.1,-1", r"client.lr: must be greater than 0 \(got -1\)"),
-        ("client.lr=0.1..1", "needs --search N"),
+        ("client.lr=0.1..1", "requires --search N"),
     ],
 )
 def test_a_bad_cell_stops_the_grid_before_it_runs(tiny, grid, message):
@@ -113,14 +113,14 @@ def test_runs_side_by_side_are_the_runs_one_after_another(tiny, tmp_path):
 def test_a_sweep_is_resumed_cell_by_cell(tiny, tmp_path):
     axes = parse_grid(["client.lr=0.01,0.05"])
     whole = sweep(axes, tiny, Study(tmp_path, [0], jobs=2))
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already has a run"):
         sweep(axes, tiny, Study(tmp_path, [0], jobs=2))
     kept = (tmp_path / "client.lr=0.01" / "seed-0" / "environment.json").read_bytes()
     wider = sweep(parse_grid(["client.lr=0.01,0.05,0.1"]), tiny, Study(tmp_path, [0], resume=True, jobs=2))
     assert (tmp_path / "client.lr=0.01" / "seed-0" / "environment.json").read_bytes() == kept
     assert len(wider.results) == 3
     assert_same_run(wider.results[0].runs[0], whole.results[0].runs[0])
-    with pytest.raises(InputError, match=r"started with other values of client\.epochs"):
+    with pytest.raises(InputError, match=r"started with different values of client\.epochs"):
         sweep(axes, tiny.override({"client.epochs": 2}), Study(tmp_path, [0], resume=True, jobs=2))
 
 
@@ -247,7 +247,7 @@ def test_bad_searches_are_refused(tiny, tmp_path):
         search(parse_grid(["client.epochs=0..3"]), tiny, Study(tmp_path / "a", [0]), 1)
     assert not (tmp_path / "a").exists()
     search(axes, tiny, Study(tmp_path / "b", [0]), 1)
-    with pytest.raises(InputError, match="holds a search already"):
+    with pytest.raises(InputError, match="already has a search"):
         search(axes, tiny, Study(tmp_path / "b", [0]), 1)
     with pytest.raises(InputError, match="--grid: must be that of the search in"):
         search(parse_grid(["client.lr=0.01..0.2"]), tiny, Study(tmp_path / "b", [0], resume=True), 2)

@@ -71,14 +71,14 @@ def test_a_finished_run_resumed_stays_as_it_is(tiny, tmp_path):
 def test_a_directory_that_holds_a_run_is_not_overwritten(tiny, tmp_path):
     fedsol.train(tiny, out=tmp_path)
     before = (tmp_path / "metrics.jsonl").read_bytes()
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already has a run"):
         fedsol.train(tiny, out=tmp_path)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
 def test_another_experiment_cannot_go_on_with_a_run(tiny, tmp_path):
     fedsol.train(tiny, out=tmp_path)
-    with pytest.raises(InputError, match=r"other values of client\.lr, seed"):
+    with pytest.raises(InputError, match=r"different values of client\.lr, seed"):
         fedsol.train(tiny.override({"seed": 4, "client.lr": 0.5}), out=tmp_path, resume=True)
 
 
@@ -107,7 +107,7 @@ def test_a_run_that_goes_on_with_other_software_says_so(tiny, tmp_path, monkeypa
     for rounds in (4, 5):  # the second time the software is that of the rounds before
         fedsol.train(tiny.override({"rounds": rounds}), out=tmp_path, resume=True)
     (record,) = caplog.records
-    assert "rounds 1 to 3 were made with torch" in record.getMessage()
+    assert "rounds 1 to 3 ran with torch" in record.getMessage()
     assert "(now 99.0)" in record.getMessage()
     (note,) = json.loads((tmp_path / "environment.json").read_text())["went_on"]
     assert (note["after"], note["commit"], note["packages"]["torch"]) == (3, "f" * 40, "99.0")
@@ -116,7 +116,7 @@ def test_a_run_that_goes_on_with_other_software_says_so(tiny, tmp_path, monkeypa
 
 REFUSED = {
     "fewer": ({}, {"rounds": 1}, r"rounds: must be at least 2 \(got 1\)"),
-    "another seed": ({}, {"rounds": 9, "seed": 4}, "other values of rounds, seed"),
+    "another seed": ({}, {"rounds": 9, "seed": 4}, "different values of rounds, seed"),
     "cosine": ({"server.lr_schedule": "cosine"}, {"rounds": 9}, "every learning rate depends on the number of rounds"),
 }
 
@@ -324,7 +324,7 @@ def test_a_damaged_checkpoint_is_passed_over(tiny, tmp_path, damage, caplog):
     else:
         file.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
     assert_same_run(fedsol.train(experiment, out=tmp_path, resume=True), whole)
-    assert "this checkpoint is not used" in caplog.text
+    assert "this checkpoint is skipped" in caplog.text
 
 
 def test_a_run_whose_checkpoints_are_all_gone_is_left_alone(tiny, tmp_path):
@@ -377,7 +377,7 @@ def test_a_run_does_not_go_on_with_other_data_or_another_partition(tiny, tmp_pat
     with pytest.raises(InputError, match="started with other data"):
         fedsol.train(experiment, out="run", resume=True)
     np.savez("mine.npz", **{**arrays, "clients_train": arrays["clients_train"][::-1]})
-    with pytest.raises(InputError, match="started with another partition"):
+    with pytest.raises(InputError, match="started with a different partition"):
         fedsol.train(experiment, out="run", resume=True)
     np.savez("mine.npz", **arrays)
     assert len(fedsol.train(experiment, out="run", resume=True).rows) == 2

@@ -58,7 +58,7 @@ def test_a_damaged_cache_is_named(folder) -> None:
     own(str(folder))
     (cached,) = (folder / ".fedsol-cache").iterdir()
     cached.write_bytes(cached.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"\.npy: is a damaged cache file"):
+    with pytest.raises(InputError, match=r"\.npy: the cache file is damaged"):
         own(str(folder))
 
 

@@ -75,7 +75,7 @@ def test_a_node_that_is_away_can_be_asked_again(tmp_path):
     (away,) = (number for number, config in grid.configs.items() if config["partition-id"] == 2)
     grid.offline.add(away)
     options = {"folder": tmp_path / "run", "changes": CHANGES, "out": tmp_path / "results"}
-    with pytest.raises(RunError, match=r"no result of clients \[2\]"):
+    with pytest.raises(RunError, match=r"no result from clients \[2\]"):
         on_nodes(tmp_path / "run", settings, grid, **options)
     grid.offline.clear()
     found = on_nodes(tmp_path / "run", settings, grid, resume=True, **options)

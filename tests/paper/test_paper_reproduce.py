@@ -73,7 +73,7 @@ def test_finished_cells_are_skipped_and_a_killed_one_goes_on(monkeypatch):
     assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 2
     done = fedsol("reproduce", "small", "--seeds", "0")
     assert done.exit_code == 0, done.output
-    assert "continues after round 2" in done.output
+    assert "resuming after round 2" in done.output
     assert "1/1 FedProx" in done.output
     assert rows.read_bytes() == before
     assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 3

@@ -47,7 +47,7 @@ def test_a_single_run(folders):
             assert image.width > 600
     again = fedsol("personalize", folders / "fedavg", "--epochs", "1,2")
     assert again.exit_code == 2
-    assert "holds results already" in again.output
+    assert "already has results" in again.output
     assert fedsol("personalize", folders / "fedavg", "--epochs", "1,2", "--resume").exit_code == 0
     assert not list(Path.cwd().iterdir())
 
@@ -84,7 +84,7 @@ def test_settings_on_the_command_line(folders):
 
 
 BAD = {
-    "no run": (["nowhere"], ["nowhere", "must hold a run (experiment.toml)"]),
+    "no run": (["nowhere"], ["nowhere", "must contain a run (experiment.toml)"]),
     "unknown method": (["RUN", "--method", "finetun"], ["--method: unknown value 'finetun'", "'finetune'"]),
     "bad epochs": (["RUN", "--epochs", "one"], ["--epochs: must be whole numbers such as 0,1,2 (got 'one')"]),
     "unknown test": (["RUN", "--test", "own"], ["test: must be 'matched' or 'held-out' (got 'own')"]),
@@ -94,7 +94,7 @@ BAD = {
     "a round": (["RUN", "--set", "after_round=3"], ["'after_round'"]),
     "epochs as a setting": (["RUN", "--set", "epochs=3"], ["use --epochs"]),
     "nothing held out to choose on": (["RUN", "-m", "knn-per", "--set", "mixing=chosen"], ["mixing: 'chosen'"]),
-    "twice": (["RUN", "RUN"], ["every run must be named once"]),
+    "twice": (["RUN", "RUN"], ["each run must be given only once"]),
     "against nothing": (["RUN", "--epochs", "0", "--against", "nowhere"], ["nowhere", "no personal.json"]),
     "other data": (
         ["RUN", "--set", "data.root=elsewhere", "--set", "k=many"],
@@ -139,8 +139,8 @@ def test_everything_is_looked_at_before_the_first_client_trains(folders, tmp_pat
     cases = {
         (folders / "fedavg", without): "has no global model yet",
         (folders / "fedavg", unfinished): "is not finished (0 of 4 clients)",
-        (without, again): "every run must be named once",
-        (folders / "fedavg", "--against", others): "must have the same clients and test sets as these",
+        (without, again): "each run must be given only once",
+        (folders / "fedavg", "--against", others): "must have the same clients and test sets as the runs",
     }
     for arguments, part in cases.items():
         done = fedsol("personalize", *arguments, "--epochs", "1", "--out", "out")

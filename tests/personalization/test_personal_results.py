@@ -105,13 +105,13 @@ def test_a_worker_that_dies_is_replaced(run_folder, whole, monkeypatch, tmp_path
 def test_results_are_not_mixed_with_others(run_folder, tmp_path):
     out = tmp_path / "results"
     fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=out)
-    with pytest.raises(InputError, match="holds results already"):
+    with pytest.raises(InputError, match="already has results"):
         fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=out)
-    with pytest.raises(InputError, match="was started with other values of settings"):
+    with pytest.raises(InputError, match="was started with different values of settings"):
         fedsol.personalize(run_folder, changes={"epochs": (2,)}, out=out, resume=True)
     other = tmp_path / "other"
     fedsol.train(experiment({"name": "fedavg"}, data__partition__held_out=0.2, client__lr=0.01), out=other)
-    with pytest.raises(InputError, match="was started with other values of client, settings, weights_sha256"):
+    with pytest.raises(InputError, match="was started with different values of client, settings, weights_sha256"):
         fedsol.personalize(other, changes={"epochs": (1,)}, out=out, resume=True)
     with pytest.raises(InputError, match="resume: requires the directory"):
         fedsol.personalize(run_folder, resume=True)
@@ -123,7 +123,7 @@ def test_results_of_other_local_training_are_others(tmp_path):
         settings = experiment({"name": "local-only", "epochs": 1}, client__batch_size=batch_size)
         fedsol.train(settings, out=tmp_path / str(batch_size))
     fedsol.personalize(tmp_path / "50", out=tmp_path / "out")
-    with pytest.raises(InputError, match="was started with other values of client"):
+    with pytest.raises(InputError, match="was started with different values of client"):
         fedsol.personalize(tmp_path / "20", out=tmp_path / "out", resume=True)
 
 
@@ -186,7 +186,7 @@ class Forgetful(LocalEngine):
 
 def test_clients_that_do_not_answer_can_be_asked_again(run_folder, whole, tmp_path):
     changes = {"epochs": (1, 2)}
-    with pytest.raises(RunError, match=r"no result of clients \[2\]"):
+    with pytest.raises(RunError, match=r"no result from clients \[2\]"):
         Personalizer(engine=Forgetful).run(run_folder, changes=changes, out=tmp_path)
     assert fedsol.personalize(run_folder, changes=changes, out=tmp_path, resume=True).results == whole.results
 

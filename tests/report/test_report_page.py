@@ -251,7 +251,7 @@ def test_the_command(tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere: no such directory"),
-        (["empty"], "empty: there is no run here"),
+        (["empty"], "empty: no run here"),
         (["runs", "-o", "empty"], "empty: must be a file"),
         (["runs", "-o", "file/page.html"], "file/page.html: cannot be written"),
     ],

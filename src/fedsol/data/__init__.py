@@ -1,1 +1,1 @@
-"""Data: datasets by name or of your own, partitions, and the batches made of them."""
+"""Data: named datasets or your own, partitions, and batches."""

@@ -40,7 +40,7 @@ def batches(
     generator: torch.Generator,
     device: torch.device | str = "cpu",
 ) -> Iterator[Batch]:
-    """Yield training batches of the samples at `indices`, shuffled anew for each epoch; the last may be smaller.
+    """Yield training batches of the samples at `indices`, reshuffled for each epoch; the last may be smaller.
 
     The order and the augmentation come from `generator` alone (a CPU generator).
     """
@@ -79,14 +79,14 @@ def evaluation_batches(
 
 
 def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Return the tensor on a device; to a GPU through pinned memory, so that the copy runs beside the computation."""
+    """Return the tensor on a device; to a GPU through pinned memory, so that the copy overlaps with computation."""
     if torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
 def normalize(inputs: Tensor, dataset: Dataset) -> Tensor:
-    """Return the inputs as a model sees them in tests: `(pixel / 255 - mean) / std`; floats are left as they are."""
+    """Return the inputs as a model sees them in tests: `(pixel / 255 - mean) / std`; floats are left unchanged."""
     if inputs.dtype != torch.uint8:
         return inputs
     return _with_channels(_normalized(inputs, dataset), dataset.channels)
@@ -96,7 +96,7 @@ def augment(inputs: Tensor, dataset: Dataset, generator: torch.Generator) -> Ten
     """Return the inputs as a model sees them in training: cropped, flipped, normalized, then cut out.
 
     Every image takes the same number of draws from `generator`, whichever transforms `dataset.augmentation` uses. The
-    draws are made on the CPU, so they do not depend on the device of the inputs. Floats are left as they are, without
+    draws are made on the CPU, so they do not depend on the device of the inputs. Floats are left unchanged, without
     a draw.
     """
     if inputs.dtype != torch.uint8:

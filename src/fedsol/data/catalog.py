@@ -71,7 +71,7 @@ def with_image_settings(dataset: Dataset, settings: DataSettings) -> Dataset:
 def _load_named(settings: DataSettings) -> Dataset:
     for key in ("test_fraction", "layout"):
         if getattr(settings, key) != DataSettings.model_fields[key].default:
-            raise InputError(f"data.{key}: must not be set for {settings.name!r}: it is for your own data")
+            raise InputError(f"data.{key}: must not be set for {settings.name!r}: it only applies to your own data")
     root = Path(settings.root).expanduser()
     return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 
@@ -85,7 +85,7 @@ def load(
 ) -> Dataset:
     """Load a dataset from `root/<name>/`, verified; with `download`, missing files are fetched first.
 
-    `image_size` is for imagenet100 alone: the side in pixels that its images are resized to. `cache` is the folder for
+    `image_size` is for imagenet100 only: the side in pixels that its images are resized to. `cache` is the folder for
     decoded images, by default `.fedsol-cache` in the dataset's folder.
     """
     spec = find_spec(name)
@@ -111,7 +111,7 @@ def fetch(name: str, root: Path | str) -> list[FileResult]:
 
 
 def verify(name: str, root: Path | str) -> list[FileResult]:
-    """Hash every file of a dataset anew and return the state of each; an empty list if it has no files."""
+    """Rehash every file of a dataset and return the state of each; an empty list if it has no files."""
     return DatasetFiles(find_spec(name), Path(root)).results()
 
 

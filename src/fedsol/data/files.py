@@ -51,7 +51,7 @@ class DatasetFiles:
 
     @classmethod
     def remembered(cls, spec: DatasetSpec, root: Path) -> "DatasetFiles":
-        """Return the files with the checksums recorded earlier."""
+        """Return the files with the checksums that were recorded earlier."""
         return cls(spec, root, _read_marker(root / spec.name))
 
     @property
@@ -155,7 +155,7 @@ def download(remote: RemoteFile, dataset: str, path: Path) -> None:
     import pooch
     from requests.exceptions import RequestException
 
-    pooch.get_logger().setLevel("WARNING")  # there is a progress bar
+    pooch.get_logger().setLevel("WARNING")  # the progress bar is enough
     urls, failures = addresses(remote, dataset), []
     make_directory(path.parent)
     for url in urls:
@@ -183,7 +183,7 @@ def _stream(name: str, url: str, output: str, _pooch: object) -> None:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    # Without this header a server may compress the file, whose bytes would then not be the published ones.
+    # Without this header a server may compress the file, whose bytes would then differ from the published ones.
     headers = {"Accept-Encoding": "identity"}
     with (
         requests.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as response,
@@ -199,7 +199,7 @@ def _stream(name: str, url: str, output: str, _pooch: object) -> None:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the innermost of nested network errors, which says what to do."""
+    """Return the innermost of nested network errors: the most specific one."""
     while error.__context__ is not None:
         error = error.__context__
     return str(error) or type(error).__name__
@@ -228,7 +228,7 @@ def extract(archive: Path, target: Path, unused: Collection[str] = ()) -> None:
                 content.extractall(temporary, filter=selected)
         except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
             raise InputError(f"{archive}: cannot be extracted: {error}") from error
-        temporary.chmod(0o755)  # mkdtemp closes its folders to others
+        temporary.chmod(0o755)  # mkdtemp makes its folders private
         try:
             temporary.rename(target)
         except OSError:

@@ -84,7 +84,7 @@ def decode(files: Sequence[ImageFile], folder: Path, options: ImageOptions) -> N
         # Copy on write: torch does not accept read-only memory, and the file itself must not change.
         images: NDArray[np.uint8] = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: is a damaged cache file ({error}); delete it") from error
+        raise InputError(f"{path}: the cache file is damaged ({error}); delete it") from error
     return images
 
 

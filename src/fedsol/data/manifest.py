@@ -1,4 +1,4 @@
-"""Partitions on disk: a manifest that carries its own hash, and plain files of indices that users write."""
+"""Partitions on disk: manifests that carry their own hash, and plain index files written by users."""
 
 import hashlib
 import json

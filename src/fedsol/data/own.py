@@ -1,4 +1,4 @@
-"""A user's own data, without a change to fedsol: an `.npz` file, an image folder, or a Python function."""
+"""A user's own data, without changing fedsol: an `.npz` file, an image folder, or a Python function."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -58,8 +58,8 @@ def sharding(
 
     `balance="size"` (as in the paper) cuts equal shards, so a shard may span classes; neither shards nor clients differ
     in size by more than one. `balance="class"` cuts every class into the same number of shards, so a shard has one
-    class and clients differ in size if classes do; if that number is not an integer, the largest classes get one shard
-    more. Samples are shuffled within a class first, so shards do not depend on the order of the files. A client may
+    class and clients differ in size if classes do; if that number is not an integer, the largest classes get one more
+    shard. Samples are shuffled within a class first, so shards do not depend on the order of the files. A client may
     get several shards of one class.
     """
     array = _checked_labels(labels, clients)

@@ -1,4 +1,4 @@
-"""Data that only the nodes of a deployment have: what the server knows of it, and how a node reads its own."""
+"""Data that only the nodes of a deployment have: what the server knows about it, and how a node reads its own."""
 
 from pathlib import Path
 

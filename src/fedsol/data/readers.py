@@ -50,7 +50,7 @@ def read_digits(_folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Seq
 
 @cache
 def _parse_digits() -> tuple[NDArray[np.uint8], Array]:
-    """Parse the embedded file, once in a process; every split is a copy."""
+    """Parse the embedded file, once per process; every split is a copy."""
     from sklearn.datasets import load_digits
 
     values, labels = load_digits(return_X_y=True)
@@ -92,7 +92,7 @@ def read_cifar10(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Seq
 
 
 def read_cifar100(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
-    """Read CIFAR-100, binary version; of its two labels the second, fine one."""
+    """Read CIFAR-100, binary version; of its two labels, the fine one (the second)."""
     return [_read_cifar(folder / "cifar-100-binary" / f"{part}.bin", 2, spec.classes) for part in ("train", "test")]
 
 

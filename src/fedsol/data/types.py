@@ -19,7 +19,7 @@ KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 class Split:
     """Inputs and labels of one split, in memory (or memory-mapped).
 
-    `inputs` is uint8 of shape (N, C, H, W) for images; float32 of shape (N, …) is used as it is. `labels` is int64 of
+    `inputs` is uint8 of shape (N, C, H, W) for images; float32 of shape (N, …) is used as is. `labels` is int64 of
     shape (N,). `clients` (int64, shape (N,)) is set if the data says which client each sample belongs to.
     """
 
@@ -31,7 +31,7 @@ class Split:
         return len(self.labels)
 
     def select(self, samples: Tensor | slice) -> "Split":
-        """Return the split of these samples alone."""
+        """Return a split with only these samples."""
         clients = None if self.clients is None else self.clients[samples]
         return Split(self.inputs[samples], self.labels[samples], clients)
 
@@ -100,7 +100,7 @@ class RemoteFile:
 class ImageOptions:
     """How image files are decoded, and the folder that caches the result.
 
-    `image_size` resizes the shorter side and crops the center to a square; None leaves the images as they are, which
+    `image_size` resizes the shorter side and crops the center to a square; None leaves the images unchanged, which
     must then all have the same size. `channels` 1 or 3 converts; None gives 1 if all images are grayscale, else 3.
     """
 

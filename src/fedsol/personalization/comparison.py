@@ -1,4 +1,4 @@
-"""Several personalizations side by side: one table, and who loses by federating."""
+"""Several personalizations side by side: one table, and which clients lose by federating."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")
 
 @dataclass(frozen=True)
 class Entry:
-    """A finished personalization under its name in a table."""
+    """A finished personalization and its label in a table."""
 
     label: str
     directory: PersonalDirectory
@@ -74,13 +74,13 @@ def check_baselines(paths: Sequence[Path], federations: Collection[tuple[Any, ..
     """Refuse Local-only results that belong to none of the federations."""
     for path, baseline in zip(paths, read_baselines(paths), strict=True):
         if baseline.federation not in federations:
-            raise InputError(f"--against: {path}: must have the same clients and test sets as these")
+            raise InputError(f"--against: {path}: must have the same clients and test sets as the runs")
 
 
 def _read(path: Path) -> Entry:
     directory = PersonalDirectory(path)
     if not directory.exists:
-        raise InputError(f"{path}: holds no results of a personalization (no personal.json)")
+        raise InputError(f"{path}: has no personalization results (no personal.json)")
     description, results = directory.read_description(), directory.read_results()
     if len(results) != description["clients"]:
         raise InputError(

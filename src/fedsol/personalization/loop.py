@@ -30,7 +30,7 @@ class Personalized:
     """The result of a personalization."""
 
     description: dict[str, Any]
-    """What was asked, and of which federation."""
+    """What was requested, and for which federation."""
     results: list[PersonalResult]
     """One per client, by id."""
     directory: Path | None = None
@@ -53,7 +53,7 @@ def personalize(
 
     `method` is `finetune`, `knn-per` or `local-only` (default: the algorithm's own), `changes` are other
     `PersonalSettings`, `where` keys of the experiment that change no result (`engine.workers`, `data.root`). With `out`
-    the results are saved there client by client, and `resume` continues with those that are missing, to the same end
+    the results are saved there client by client, and `resume` continues with the missing ones, to the same end
     as if it had never stopped.
     """
     return Personalizer(where or {}).run(run, method, changes, out, resume)
@@ -61,11 +61,11 @@ def personalize(
 
 @dataclass(frozen=True)
 class Personalizer:
-    """Where and how personal models are made; nothing here changes a result."""
+    """Where and how personal models are made; none of this changes a result."""
 
     where: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[int, int], None] = lambda done, clients: None
-    """Called with the clients that are done and all clients, at the start and after each."""
+    """Called at the start and after each client, with the numbers of finished and of all clients."""
     engine: Callable[[Federation], Engine] = lambda federation: make_engine(federation, federation.clients)
 
     def run(
@@ -76,7 +76,7 @@ class Personalizer:
         out: str | Path | None = None,
         resume: bool = False,
     ) -> Personalized:
-        """Do what `personalize` says."""
+        """Personalize a run as `personalize` describes."""
         directory = None if out is None else check_directory(Path(out), resume)
         if directory is None and resume:
             raise InputError("resume: requires the directory of the results (out)")
@@ -114,23 +114,23 @@ class Personalizer:
                 found[result.client] = result
                 self.progress(len(found), len(tasks))
         if missing := [task.client for task in waiting if task.client not in found]:
-            raise RunError(f"no result of clients {missing}; the others are saved: continue with --resume")
+            raise RunError(f"no result from clients {missing}; the others are saved: continue with --resume")
         return [found[client] for client in sorted(found)]
 
 
 def check_directory(out: Path, resume: bool) -> PersonalDirectory:
-    """Return the directory for results; refuse one that has results of another call, or a run."""
+    """Return the directory for results; refuse one that contains a run or the results of another call."""
     directory = PersonalDirectory(out)
     if directory.exists and not resume:
-        raise InputError(f"{out}: holds results already; resume (--resume) or choose another directory (--out)")
+        raise InputError(f"{out}: already has results; resume (--resume) or choose another directory (--out)")
     check_no_run(out)
     return directory
 
 
 def check_no_run(out: Path) -> None:
-    """Refuse the directory of a run as a place for results: both have files of the same names."""
+    """Refuse a run directory as a place for results: both have files with the same names."""
     if RunDirectory(out).exists:
-        raise InputError(f"{out}: is the directory of a run, whose files would be replaced; choose another (--out)")
+        raise InputError(f"{out}: is a run directory, whose files would be replaced; choose another (--out)")
 
 
 def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, Weights, int]:

@@ -24,7 +24,7 @@ DESCRIPTION, ROWS = "personal.json", "clients.jsonl"
 
 
 def describe(federation: Federation, weights: Weights, settings: PersonalSettings) -> dict[str, Any]:
-    """Return everything that the results depend on: for people, and to check that a resumed one is the same."""
+    """Return everything that the results depend on: for readers, and to check that a resumed one is the same."""
     experiment = federation.experiment
     return {
         "algorithm": experiment.algorithm,
@@ -43,7 +43,7 @@ def describe(federation: Federation, weights: Weights, settings: PersonalSetting
 
 
 class PersonalDirectory:
-    """`personal.json` says what was asked, `clients.jsonl` has a line per finished client; the rest is derived."""
+    """`personal.json` is the request, `clients.jsonl` has a line per finished client; the rest is derived."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class PersonalDirectory:
         return (self.path / DESCRIPTION).is_file()
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep a second process out."""
+        """Lock out other processes."""
         return RunDirectory(self.path).locked()
 
     def begin(self, description: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ class PersonalDirectory:
             started_with = self.read_description()
             known = description.keys() & started_with.keys()  # earlier versions wrote fewer
             if different := sorted(key for key in known if started_with[key] != description[key]):
-                raise InputError(f"{self.path}: was started with other values of {', '.join(different)}")
+                raise InputError(f"{self.path}: was started with different values of {', '.join(different)}")
             results = self.read_results()
             with disk_errors_named(self.path):
                 write_atomically(self.path / ROWS, "".join(map(_json_line, results)))
@@ -74,7 +74,7 @@ class PersonalDirectory:
             write_atomically(self.path / DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
     def read_description(self) -> dict[str, Any]:
-        """Return what was asked; settings that are not in the file have their defaults."""
+        """Return the request; settings that are not in the file have their defaults."""
         path = self.path / DESCRIPTION
         try:
             description = dict(json.loads(path.read_text(encoding="utf-8")))

@@ -36,7 +36,7 @@ class Request:
     changes: Mapping[str, Any]
     """Of the other `PersonalSettings`."""
     where: Mapping[str, Any]
-    """Keys of the experiment that change no result."""
+    """Keys of the experiment that do not change results."""
 
     def method_for(self, run: Path) -> str:
         """Return the requested method, or else that of the run's algorithm."""
@@ -52,14 +52,14 @@ class Request:
 
 
 def find_places(runs: Sequence[Path], request: Request, out: Path | None) -> dict[Path, Path]:
-    """Return where the results of each run go; those that exist already stay where they are. Several need `out`."""
+    """Return where the results of each run go; existing results stay where they are. Several need `out`."""
     if len({path.resolve() for path in runs}) < len(runs):
-        raise InputError("RUN: every run must be named once")
+        raise InputError("RUN: each run must be given only once")
     if out is not None:
         check_no_run(out)
     for path in runs:
         if not RunDirectory(path).exists and not PersonalDirectory(path).exists:
-            raise InputError(f"{path}: must hold a run (experiment.toml) or results (personal.json)")
+            raise InputError(f"{path}: must contain a run (experiment.toml) or results (personal.json)")
     return {path: _place(path, runs, request, out) for path in runs}
 
 
@@ -108,7 +108,7 @@ def parse_request(method: str | None, epochs: str | None, test: str | None, chan
 
 
 def _place(path: Path, runs: Sequence[Path], request: Request, out: Path | None) -> Path:
-    """Return where the results of a run go; results that exist already stay where they are."""
+    """Return where the results of a run go; existing results stay where they are."""
     if PersonalDirectory(path).exists:
         return path
     if out is None:
@@ -118,7 +118,7 @@ def _place(path: Path, runs: Sequence[Path], request: Request, out: Path | None)
 
 
 def _short_name(path: Path, runs: Sequence[Path]) -> str:
-    """Return the last parts of a run's path, as many as tell it from the others."""
+    """Return the last parts of a run's path that distinguish it from the others."""
     parts = path.absolute().parts
     others = [run.absolute().parts for run in runs if run != path]
     enough = (count for count in range(1, len(parts)) if all(other[-count:] != parts[-count:] for other in others))

@@ -1,4 +1,4 @@
-"""Statistics of the results of all clients: spread, deciles, and who loses by federating."""
+"""Statistics of the results of all clients: spread, deciles, and which clients lose by federating."""
 
 import math
 import statistics
@@ -48,7 +48,7 @@ class Losers:
 
 
 def losers(results: Sequence[PersonalResult], epochs: int, alone: Mapping[int, float]) -> Losers:
-    """Compare a method after some epochs with accuracies trained alone, client by client; a tie is no loss."""
+    """Compare a method after some epochs with accuracies trained alone, client by client; a tie is not a loss."""
     sizes = {result.client: result.size for result in results}
     found = {
         client: accuracy
@@ -68,7 +68,7 @@ def losers(results: Sequence[PersonalResult], epochs: int, alone: Mapping[int, f
 
 
 def accuracies_after(results: Sequence[PersonalResult], epochs: int) -> dict[int, float | None]:
-    """Return the accuracy by client after so many epochs."""
+    """Return the accuracy by client after `epochs` epochs."""
     return {
         result.client: outcome.accuracy for result in results for outcome in result.after if outcome.epochs == epochs
     }

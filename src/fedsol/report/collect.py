@@ -1,4 +1,4 @@
-"""What a report shows of a run besides its metrics; the user's code that its experiment may name is not imported."""
+"""What a report shows about a run besides its metrics, without importing user code that the experiment names."""
 
 import operator
 import os
@@ -52,7 +52,7 @@ def analyses_of(run: Run) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ClientAccuracies:
-    """One model for each client, all tested in the same way."""
+    """One model per client, all tested in the same way."""
 
     models: str
     tested_on: str

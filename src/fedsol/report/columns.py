@@ -9,7 +9,7 @@ from fedsol.config.overrides import flatten
 
 NOT_IN_METRICS = frozenset({"client_ids"})
 NOT_IN_ANALYSES = frozenset({"client", "clients", "client_ids", "size"})
-"""Keys that are no measurements: which clients, and the size of a layer."""
+"""Keys that are not measurements: which clients, and the size of a layer."""
 MAX_PIXELS = 60_000
 """Of one heat map; a longer one shows every second, third, … round."""
 

@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 PATIENCE = 20.0
 """Seconds that a page's request waits for new data."""
 GRACE = 2.0
-"""Seconds that the end of a run waits until an open page has fetched it."""
+"""Seconds that a finished run waits for an open page to fetch the last update."""
 
 
 class LiveView(Callback):
@@ -52,7 +52,7 @@ class LiveView(Callback):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let an open page fetch the end, then close the port."""
+        """Let an open page fetch the last update, then close the port."""
         self._publish({**self._data, "done": True})
         with self._news:
             if self._asked and self._thread:
@@ -75,7 +75,7 @@ class LiveView(Callback):
         self._read()
 
     def newer_than(self, version: int) -> dict[str, Any]:
-        """Return the data of the page as soon as it is newer than this version, or as it is after a while."""
+        """Return the data of the page as soon as it is newer than this version, or unchanged after a while."""
         with self._news:
             self._asked = True
             self._news.wait_for(lambda: self._data["version"] > version, PATIENCE)
@@ -120,7 +120,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answer GET of the page and of its data, from pages of this address, and nothing else."""
+    """Answer GET requests for the page and its data, from pages of this address only."""
 
     server: _Server
     timeout = PATIENCE

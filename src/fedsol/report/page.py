@@ -1,4 +1,4 @@
-"""The report: one HTML page with its data, styles and scripts inside, which opens without a network."""
+"""The report: one HTML page with its data, styles and scripts inside, which opens offline."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ def write_report(places: Sequence[Path], out: Path) -> list[Run]:
 
 
 def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> dict[str, Any]:
-    """Return all that the page shows, as plain values; a `live` page asks for updates until the run is `done`."""
+    """Return everything the page shows, as plain values; a `live` page asks for updates until the run is `done`."""
     groups = group_runs(runs)
     found = [partition_of(run) for run in runs]
     partitions = {one["sha256"]: one for one in found if one}

@@ -1,4 +1,4 @@
-"""Checkpoints: all that is needed to resume a run. A kill at any instant leaves the previous one intact."""
+"""Checkpoints: everything needed to resume a run. A kill at any instant leaves the previous one intact."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ from fedsol.runs.client_states import ClientStates, Key
 log = logging.getLogger(__name__)
 
 CHECKPOINTS = 2
-"""How many checkpoints stay on disk: one may turn out to be damaged."""
+"""How many checkpoints stay on disk, in case one is damaged."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Checkpoints:
             self._drop_old(round_number, states)
 
     def newest(self, rounds: int | None = None) -> Checkpoint | None:
-        """Return the newest valid checkpoint, of at most this many rounds; warn about others and skip them."""
+        """Return the newest valid checkpoint of at most this many rounds; skip invalid ones with a warning."""
         for folder in self._by_age():
             try:
                 checkpoint = self._read(folder)
@@ -97,7 +97,7 @@ class Checkpoints:
                     raise RunError(f"{folder}: newer than the last row of metrics.jsonl")
                 return checkpoint
             except RunError as error:
-                log.warning("%s; this checkpoint is not used", error)
+                log.warning("%s; this checkpoint is skipped", error)
         return None
 
     def oldest_round(self) -> int:

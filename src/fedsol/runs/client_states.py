@@ -56,7 +56,7 @@ class ClientStates:
         return self._in_memory[key]
 
     def stage(self, client: int, round_number: int, state: State) -> None:
-        """Store the state of a client's update; it is used from `commit` on. Empty states are not stored."""
+        """Store the state of a client's update; it takes effect at `commit`. Empty states are not stored."""
         if state:
             key = Key(client, round_number)
             self._on_disk.pop(key, None)
@@ -71,7 +71,7 @@ class ClientStates:
             self._forget(key)
         for key in [key for key in self._on_disk if not self._is_current(key) and key not in self._in_checkpoint]:
             del self._on_disk[key]
-            with contextlib.suppress(OSError):  # a file too many is harmless
+            with contextlib.suppress(OSError):  # a leftover file is harmless
                 (self._folder / key.file).unlink()
 
     def save(self) -> dict[Key, str]:

@@ -51,7 +51,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out. The lock ends with this process, however that ends."""
+        """Lock out other processes. The lock ends when this process does, for whatever reason."""
         path = self.path / "run.lock"
         make_directory(self.path)
         try:
@@ -64,7 +64,7 @@ class RunDirectory:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be locked: {error.strerror or error}") from error
         with lock:
-            with contextlib.suppress(OSError):  # Windows lets nobody write a locked file
+            with contextlib.suppress(OSError):  # Windows does not let anyone write to a locked file
                 path.write_text(str(os.getpid()))
             yield
 
@@ -86,23 +86,23 @@ class RunDirectory:
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
 
     def check_same_run(self, federation: Federation) -> None:
-        """Refuse to resume with another experiment (except more rounds), other data or another partition."""
+        """Refuse to resume with a different experiment (except for more rounds), data or partition."""
         saved, experiment = self.read_experiment(), federation.experiment
         differences = differing_keys(saved, experiment)
         if differences == ["rounds"]:
             self._check_rounds(saved, experiment.rounds)
         elif differences:
-            raise InputError(f"{self.path}: the run started with other values of {', '.join(differences)}")
+            raise InputError(f"{self.path}: the run started with different values of {', '.join(differences)}")
         if self.read_environment().get("data_sha256") != data_hash(federation.dataset):
-            raise InputError(f"{self.path}: the run started with other data than {experiment.data.name} is now")
+            raise InputError(f"{self.path}: the data of {experiment.data.name} has changed since the run started")
         if experiment.data.name == PRIVATE:
             return  # only the nodes know their samples
         partition = self.read_hashes()["partition_sha256"]
         if partition != partition_hash([indices.numpy() for indices in federation.partition]):
-            raise InputError(f"{self.path}: the run started with another partition of the data (sha256 {partition})")
+            raise InputError(f"{self.path}: the run started with a different partition (sha256 {partition})")
 
     def lengthen(self, experiment: Experiment) -> None:
-        """Set the number of rounds to that of the experiment, and record by what software."""
+        """Set the number of rounds to the experiment's, and record the software."""
         saved = self.read_experiment()
         if saved.rounds == experiment.rounds:
             return
@@ -111,14 +111,14 @@ class RunDirectory:
             write_atomically(self.path / "experiment.toml", saved.override({"rounds": experiment.rounds}).to_toml())
 
     def record_software(self, rounds_done: int) -> None:
-        """Warn, and record it, if the next rounds are made by other software than the rounds before."""
+        """Warn and record it if the next rounds use different software than the earlier ones."""
         known, now = self.read_environment(), environment()
         before = software({**known, **known.get("went_on", [{}])[-1]})
         changed = {name: value for name, value in software(now).items() if value != before.get(name)}
         if not rounds_done or not changed:
             return
         words = ", ".join(f"{name} {before.get(name) or 'unknown'} (now {value})" for name, value in changed.items())
-        text = "%s: rounds 1 to %d were made with %s; the result may differ bitwise"
+        text = "%s: rounds 1 to %d ran with %s; the result may differ bitwise"
         log.warning(text, self.path, rounds_done, words)
         with disk_errors_named(self.path):
             self._record("went_on", {"after": rounds_done}, now)
@@ -134,7 +134,7 @@ class RunDirectory:
         """Refuse fewer rounds, and more rounds where they would change finished ones or the agreed privacy."""
         allowed, reason = f"must be {saved.rounds}", ""
         if saved.rounds is None or rounds is None or rounds < saved.rounds:
-            allowed, reason = f"must be at least {saved.rounds}", "as many as the run has now"
+            allowed, reason = f"must be at least {saved.rounds}", "the rounds that the run has now"
         elif saved.server.lr_schedule == "cosine":
             reason = "with server.lr_schedule = 'cosine', every learning rate depends on the number of rounds"
         elif saved.privacy.clipping != "off":
@@ -154,7 +154,7 @@ class RunDirectory:
         """Return the unique id of the run."""
         identity = self.read_environment().get("id")
         if not isinstance(identity, str) or not RUN_ID.fullmatch(identity):
-            raise RunError(f"{self.path / 'environment.json'}: id: missing or not valid")
+            raise RunError(f"{self.path / 'environment.json'}: id: is missing or invalid")
         return identity
 
     def read_experiment(self) -> Experiment:

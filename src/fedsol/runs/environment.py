@@ -13,7 +13,7 @@ from typing import Any
 
 
 def environment() -> dict[str, Any]:
-    """Return what a run is made with, for people who want to reproduce it."""
+    """Return what is needed to reproduce a run: versions, machine and command."""
     packages = ("fedsol", "torch", "numpy", "safetensors", "scikit-learn")
     return {
         "command": shlex.join(sys.argv),

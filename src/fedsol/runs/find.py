@@ -10,14 +10,14 @@ from fedsol.runs.run import Run
 
 
 def find_runs(places: Sequence[Path]) -> list[Run]:
-    """Return the runs in and below these directories, each once, in natural order of their names."""
+    """Return the runs in and below these directories, each once, naturally sorted by name."""
     found: dict[Path, Run] = {}
     for place in places:
         if not place.is_dir():
             raise InputError(f"{place}: no such directory")
         below = list(runs_below(place))
         if not below:
-            raise InputError(f"{place}: there is no run here or below (no experiment.toml with metrics.jsonl)")
+            raise InputError(f"{place}: no run here or below (no experiment.toml with metrics.jsonl)")
         for run in below:
             found.setdefault(run.path.resolve(), run)
     return list(found.values())

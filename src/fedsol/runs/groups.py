@@ -1,4 +1,4 @@
-"""Group runs that differ by their seed alone, and label the groups by what differs."""
+"""Group runs that differ only in their seed, and label the groups by what differs."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ def configuration(run: Run) -> dict[str, Any]:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs in the order of their first ones. A repeated seed starts another group: it is no new evidence."""
+    """Group runs, in order of first appearance. A repeated seed starts another group: it adds no evidence."""
     found: dict[tuple[str, int], list[int]] = {}
     repetitions: Counter[tuple[str, int]] = Counter()
     for number, run in enumerate(runs):
@@ -42,7 +42,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def differences(configurations: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the keys in which configurations differ, with the value of each (None if it has none)."""
+    """Return the keys in which configurations differ, with each configuration's value (None if missing)."""
     keys = sorted({key for one in configurations for key in one})
     values = {key: [one.get(key) for one in configurations] for key in keys}
     return {key: column for key, column in values.items() if any(value != column[0] for value in column)}

@@ -30,7 +30,7 @@ def run_html(run: "Run") -> str:
         for key, value in facts.items()
     )
     last = run.final_accuracy if run.accuracies or not held_out else held_out[-1]
-    curve = "<p>No round was evaluated yet.</p>" if last is None else _curve(run, last)
+    curve = "<p>No round has been evaluated yet.</p>" if last is None else _curve(run, last)
     return f"<div><table>{rows}</table>{curve}</div>"
 
 

@@ -39,7 +39,7 @@ class Row(TypedDict):
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a metrics file, which must be of rounds 1, 2, …; none without a file."""
+    """Return the rows of a metrics file, which must be rounds 1, 2, …; empty without a file."""
     rows = read_json_lines(path)
     for number, row in enumerate(rows, start=1):
         if row.get("round") != number:

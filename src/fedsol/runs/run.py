@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Run:
     """A finished or interrupted run: the result of `train`, or a run directory.
 
-    A directory is read as far as needed, and each file at most once. `toml`, `settings`, `rows` and `environment` do
+    Files of a directory are read when needed, each at most once. `toml`, `settings`, `rows` and `environment` do
     not import the user's code that an experiment may name; `experiment` does.
     """
 
@@ -88,13 +88,13 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """What the run was made with (environment.json); empty if that was not saved."""
+        """The run's software and machine (environment.json); empty if not saved."""
         path = self.directory and self.directory / "environment.json"
         return read_json_object(path) if path and path.is_file() else {}
 
     @cached_property
     def partition(self) -> Manifest | None:
-        """Which client has which samples (partition.json); None if that was not saved."""
+        """Which client has which samples (partition.json); None if not saved."""
         path = self.directory and self.directory / "partition.json"
         return load_manifest(path) if path and path.is_file() else None
 

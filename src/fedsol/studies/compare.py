@@ -15,7 +15,7 @@ from fedsol.studies.variants import Variant
 
 @dataclass(frozen=True)
 class Result:
-    """The runs of one variant, one per seed, and the reasons why some failed."""
+    """The runs of one variant, one per seed, and the errors of those that failed."""
 
     variant: Variant
     runs: list[Run] = field(default_factory=list)

@@ -32,13 +32,13 @@ MONTH = 30 * 86400.0
 
 @dataclass(frozen=True)
 class Network:
-    """A deployment. Bandwidths are in bytes per second; None means not stated, and so not limited."""
+    """A deployment. Bandwidths are in bytes per second; None means unlimited."""
 
     up: float | None = None
     down: float | None = None
     server_up: float | None = None
     server_down: float | None = None
-    device_speed: float | None = None  # of a client's device, in workers of this machine (default 1)
+    device_speed: float | None = None  # of a client's device, relative to a worker here (default 1)
     interval: float | None = None  # seconds between the starts of two rounds, unless a round takes longer
 
 
@@ -183,7 +183,7 @@ def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
 
 
 def deploy(plan: Plan, network: Network, speed: Speed, traffic: ClientBytes) -> dict[str, float]:
-    """Add up a round: all download, all train (the slowest decides), all upload, the server averages and evaluates."""
+    """Add up a round: all download, all train (the slowest counts), all upload, the server averages and evaluates."""
     seconds, count = seconds_here(plan, speed), plan.per_round
     sampled = range(1, min(plan.rounds, SAMPLED_ROUNDS) + 1)
     slowest = np.mean([plan.sizes[sample_clients(plan.experiment, plan.clients, number)].max() for number in sampled])
@@ -232,7 +232,7 @@ def estimate(plans: Sequence[Plan], network: Network) -> list[dict[str, Any]]:
 
 
 def _peak_of_process() -> int:
-    """Return the most memory that this process had; 0 on Windows, which does not say."""
+    """Return the peak memory of this process; 0 on Windows, where it is unknown."""
     try:
         import resource
     except ImportError:
@@ -241,7 +241,7 @@ def _peak_of_process() -> int:
 
 
 def show_bytes(count: float) -> str:
-    """Return three figures and a binary unit."""
+    """Return three significant digits and a binary unit."""
     unit, *larger = "B", "KiB", "MiB", "GiB", "TiB", "PiB"
     while round(count) >= 1000 and larger:
         count, unit = count / 1024, larger.pop(0)
@@ -249,7 +249,7 @@ def show_bytes(count: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Return three figures and a unit of time."""
+    """Return three significant digits and a unit of time."""
     for limit, divisor, unit in ((1.0, 1e-3, "ms"), (120.0, 1, "s"), (7200.0, 60, "min"), (172800.0, 3600, "h")):
         if seconds < limit:
             return f"{_three_figures(seconds / divisor)} {unit}"

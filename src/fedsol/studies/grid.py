@@ -41,7 +41,7 @@ def parse_grid(texts: Sequence[str]) -> list[Axis]:
     axes = [_axis(text) for text in texts]
     for number, axis in enumerate(axes):
         if axis.key in [other.key for other in axes[:number]]:
-            raise InputError(f"--grid: {axis.key} must be named once")
+            raise InputError(f"--grid: {axis.key} must be given only once")
         if axis.key == "seed":
             raise InputError("--grid: seed is not allowed; use --seeds 0,1,2")
     if not axes:
@@ -74,7 +74,7 @@ def grid_variants(axes: Sequence[Axis], base: Experiment) -> list[Variant]:
     """Return every point of the grid as an experiment. A bad key or value is an error before anything runs."""
     choices = [axis for axis in axes if isinstance(axis, Choice)]
     if ranges := [axis.key for axis in axes if isinstance(axis, Range)]:
-        raise InputError(f"--grid: {ranges[0]} is a range, which needs --search N; allowed without: lists of values")
+        raise InputError(f"--grid: {ranges[0]} is a range, which requires --search N; without it, list values")
     keys = [choice.key for choice in choices]
     points = itertools.product(*(choice.values for choice in choices))
     variants = [variant_at(dict(zip(keys, point, strict=True)), base) for point in points]
@@ -83,7 +83,7 @@ def grid_variants(axes: Sequence[Axis], base: Experiment) -> list[Variant]:
 
 
 def variant_at(settings: Mapping[str, Any], base: Experiment) -> Variant:
-    """Return the experiment at a point of the grid, labelled by its settings."""
+    """Return the experiment at a point of the grid, labeled by its settings."""
     label = " ".join(f"{key}={value_text(value)}" for key, value in settings.items())
     return Variant(label, base.override(settings))
 

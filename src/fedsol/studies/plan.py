@@ -1,4 +1,4 @@
-"""Plan: an experiment whose every number is known, with the samples of every client."""
+"""Plan: an experiment with every number known, including the samples of every client."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from fedsol.studies.variants import Variant
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment whose every number is known."""
+    """An experiment with every number known."""
 
     label: str
     experiment: Experiment
@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def evaluations(self) -> int:
-        """Return after how many rounds the global model is evaluated."""
+        """Return the number of rounds after which the global model is evaluated."""
         return sum(map(self.experiment.is_evaluated, range(1, self.rounds + 1)))
 
 
 def make_plans(variants: Sequence[Variant], per_round: int | None = None, examples: int | None = None) -> list[Plan]:
-    """Return one plan per variant, with these clients in a round and samples of a client (default: the experiment's).
+    """Return one plan per variant; `per_round` clients and `examples` per client override the experiment.
 
     Data that several variants share is read once.
     """
@@ -82,7 +82,7 @@ def make_plans(variants: Sequence[Variant], per_round: int | None = None, exampl
 
 
 def _read_data(settings: DataSettings) -> tuple[Dataset, bool]:
-    """Return the data if its files exist, else random images, and whether it is real. Download nothing."""
+    """Return the data if its files exist, else random images, and whether it is real; without downloading."""
     spec = SPECS.get(settings.name)
     if spec is not None:
         found = DatasetFiles.remembered(spec, Path(settings.root).expanduser()).results()
@@ -113,7 +113,7 @@ def _sizes(experiment: Experiment, dataset: Dataset, examples: int | None) -> tu
     if clients is not None and clients > samples:
         raise InputError(
             f"data.partition.clients: must be at most {samples}, the samples of {experiment.data.name} "
-            f"(got {clients}); state with --examples how many each client has"
+            f"(got {clients}); set the samples per client with --examples"
         )
     sizes = np.array([len(indices) for indices in partition_of(experiment, dataset)])
     low, high = sizes.min(), sizes.max()

@@ -29,7 +29,7 @@ MakeCallbacks = Callable[[str], Sequence[Callback]]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """An experiment, its name for people, and its directory."""
+    """An experiment, its label, and its directory."""
 
     label: str
     experiment: Experiment
@@ -38,7 +38,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run, or the reason why it failed."""
+    """A finished run, or the reason it failed."""
 
     spec: RunSpec
     run: Run | None = None
@@ -47,7 +47,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Study:
-    """Where and how the runs of a comparison, sweep or search are made."""
+    """Where and how a comparison, sweep or search runs."""
 
     out: Path
     seeds: Sequence[int]
@@ -55,7 +55,7 @@ class Study:
     jobs: int | None = None
     """Runs at a time (default: one per core)."""
     callbacks: MakeCallbacks = lambda _: ()
-    """Used when runs are made one after another."""
+    """Used when runs go one after another."""
     finished: Callable[[Outcome], None] = lambda _: None
     """Called after every run."""
 
@@ -75,7 +75,7 @@ def run_many(
     between workers cost more than they save. Results are bitwise the same either way.
     """
     if not resume and (taken := [spec.path for spec in specs if RunDirectory(spec.path).exists]):
-        raise InputError(f"{taken[0]}: holds a run already; resume (--resume) or choose another directory (--out)")
+        raise InputError(f"{taken[0]}: already has a run; resume (--resume) or choose another directory (--out)")
     jobs = default_jobs(specs) if jobs is None else jobs
     if jobs > 1:
         yield from _side_by_side(specs, resume, jobs)

@@ -33,7 +33,7 @@ def search(axes: Sequence[Axis], base: Experiment, study: Study, trials: int) ->
     _check_ends(axes, base)
     journal = study.out / JOURNAL
     if journal.exists() and not study.resume:
-        raise InputError(f"{study.out}: holds a search already; resume (--resume) or choose another directory (--out)")
+        raise InputError(f"{study.out}: already has a search; resume (--resume) or choose another directory (--out)")
     study.out.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
     record = optuna.create_study(storage=storage, study_name="fedsol", direction="maximize", load_if_exists=True)
@@ -98,7 +98,7 @@ def _check_ends(axes: Sequence[Axis], base: Experiment) -> None:
 
 
 def _check_same_axes(study: "optuna.Study", axes: Sequence[Axis], out: Path) -> None:
-    """Refuse to resume a search with another grid."""
+    """Refuse to resume a search with a different grid."""
     described = json.loads(json.dumps([_describe(axis) for axis in axes]))
     recorded = study.user_attrs.get("axes", described)
     if recorded != described:

@@ -42,7 +42,7 @@ def sweep(axes: Sequence[Axis], base: Experiment, study: Study) -> Sweep:
 
 
 def write_sweep(axes: Sequence[Axis], results: Sequence[Result], study: Study) -> Sweep:
-    """Write `sweep.json` and `sweep.csv`, and return what they hold."""
+    """Write `sweep.json` and `sweep.csv`, and return their content."""
     found = Sweep(tuple(axis.key for axis in axes), tuple(study.seeds), tuple(results))
     rows = found.rows()
     write_atomically(study.out / "sweep.json", json.dumps(rows, indent=2) + "\n")

@@ -27,7 +27,7 @@ def aggregate(
 
 
 def robust_average(settings: ServerSettings, weights: Sequence[Weights]) -> Weights:
-    """Return the median or the mean without the extremes, coordinate by coordinate; clients' sizes do not matter.
+    """Return the median or the trimmed mean of each coordinate; client sizes are ignored.
 
     Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018, definitions 1 and 2. Counters are copied.
     """
@@ -39,7 +39,7 @@ def robust_average(settings: ServerSettings, weights: Sequence[Weights]) -> Weig
 
 
 def _median(values: Tensor) -> Tensor:
-    """Return the median; of an even number, the mean of the two in the middle."""
+    """Return the median; for an even number of values, the mean of the middle two."""
     ordered = values.sort(dim=0).values
     count = len(values)
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
@@ -58,7 +58,7 @@ def apply_server_optimizer(settings: ServerSettings, before: ServerState, after:
 
     `momentum` is FedAvgM (Hsu et al., 2019), `adam` and `yogi` are FedAdam and FedYogi (Reddi et al., "Adaptive
     Federated Optimization", ICLR 2021, algorithm 2). They combine with every method.
-    Buffers and the algorithm's state stay as the algorithm left them.
+    Buffers and the algorithm's state are not changed.
     """
     if settings.optimizer == "average":
         return after

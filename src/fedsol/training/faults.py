@@ -1,4 +1,4 @@
-"""Simulated faults of clients (`[faults]`): dropout, less work, late updates and corrupted ones."""
+"""Simulated faults of clients (`[faults]`): dropout, partial work, late updates and corrupted ones."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class Fault:
 
 
 def plan(settings: FaultSettings, seed: int, round_number: int, clients: Iterable[int]) -> dict[int, Fault]:
-    """Return the faults of a round, which depend on seed, round and client alone: every method meets the same ones."""
+    """Return the faults of a round, which depend only on seed, round and client, so every method has the same ones."""
     faults = {}
     for client in clients:
         draws = torch.rand(4, generator=generator_for(seed, "faults", round_number, client)).tolist()

@@ -78,7 +78,7 @@ def train(
 ) -> Run:
     """Run an experiment and return the result.
 
-    With `out` the run directory is written there, and `resume` continues a run that is there already, to bitwise the
+    With `out` the run directory is written there, and `resume` continues an existing run there, to bitwise the
     same end as if it had never stopped. On Ctrl-C the last finished round is saved and `KeyboardInterrupt` raised.
     `engine` makes the engine that trains the clients; by default the one that the experiment names.
     """
@@ -86,7 +86,7 @@ def train(
         raise InputError("resume: requires the directory of the run (out)")
     directory = None if out is None else RunDirectory(Path(out))
     if directory and directory.exists and not resume:
-        raise InputError(f"{out}: holds a run already; resume it (--resume) or choose another directory (--out)")
+        raise InputError(f"{out}: already has a run; resume it (--resume) or choose another directory (--out)")
     with one_torch_thread():
         federation = build_federation(experiment)
         with engine(federation) as opened, directory.locked() if directory else nullcontext():
@@ -94,7 +94,7 @@ def train(
 
 
 def train_federation(federation: Federation, callbacks: Iterable[Callback] = ()) -> Run:
-    """Run a federation that is built already, in memory alone."""
+    """Run a federation that is already built, in memory only."""
     with one_torch_thread(), make_engine(federation) as engine:
         return _Loop(federation, None, list(callbacks), engine).run()
 
@@ -161,7 +161,7 @@ class _Loop:
         if checkpoint is not None:
             if rows_hash(rows[: checkpoint.round]) != checkpoint.rows_sha256:
                 raise RunError(
-                    f"{self.directory.path / 'metrics.jsonl'}: its rows are not those that were written, so the run "
+                    f"{self.directory.path / 'metrics.jsonl'}: its rows changed after they were written, so the run "
                     "cannot be resumed; nothing was changed"
                 )
             self.server = checkpoint.server
@@ -174,7 +174,7 @@ class _Loop:
                 "cannot be resumed; nothing was changed"
             )
         elif rows:
-            log.warning("%s: there is no checkpoint yet; the run restarts at round 1", self.directory.path)
+            log.warning("%s: no checkpoint yet; the run restarts at round 1", self.directory.path)
         self.directory.lengthen(self.federation.experiment)
         if self.saved_round < (self.federation.experiment.rounds or 0):
             self.directory.record_software(self.saved_round)
@@ -182,7 +182,7 @@ class _Loop:
         self.directory.rewrite_rows(self.rows)
 
     def _round(self, round_number: int) -> None:
-        """Run one round: sample, train, check, aggregate, evaluate; then save all of it, or nothing."""
+        """Run one round: sample, train, check, aggregate, evaluate; then save everything or nothing."""
         start = time.perf_counter()
         before = self.server
         with self.interrupts.allowed():
@@ -197,7 +197,7 @@ class _Loop:
         if self.directory:
             self.directory.append_row(row)
         self.server = after
-        self.late = sorted(updates.late, key=lambda update: update.client)  # not in the order they came in
+        self.late = sorted(updates.late, key=lambda update: update.client)  # not in order of arrival
         if len(accepted) >= self.federation.experiment.server.min_updates:
             self.states.commit(round_number)
         self.rows.append(row)
@@ -261,7 +261,7 @@ class _Loop:
         return tally, held_out
 
     def _evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> dict[int, Tally]:
-        """Return the tests of the clients that answer, by client."""
+        """Return the results of the clients that answer, by client."""
         found = {}
         for task, answer in self.engine.run([EvaluateClient(weights, client) for client in clients]):
             if isinstance(answer, Missing):

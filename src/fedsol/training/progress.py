@@ -77,7 +77,7 @@ class PlainProgress(Callback):
         assert federation.experiment.rounds is not None
         self._rounds = federation.experiment.rounds
         if rows:
-            self._say(f"{self._label}: continues after round {len(rows)}")
+            self._say(f"{self._label}: resuming after round {len(rows)}")
 
     def round_finished(self, result: RoundResult) -> None:
         row = result.row
@@ -99,9 +99,9 @@ def progress(console: Console, label: str, lines: int | None = None) -> Callback
 
 @contextmanager
 def clients_shown(console: Console, label: str) -> Iterator[Callable[[int, int], None]]:
-    """Give a function to call with the clients that are done and all clients, at the start and after each.
+    """Yield a function to call at the start and after each client, with the numbers of finished and of all clients.
 
-    It shows a bar in a terminal, a line for every tenth of the clients elsewhere, nothing if all are done at the start.
+    It shows a bar in a terminal, or a line per tenth of the clients elsewhere; nothing if all were done before.
     """
     bar = _bar(console)
     task = bar.add_task(escape(label))
@@ -127,7 +127,7 @@ def clients_shown(console: Console, label: str) -> Iterator[Callable[[int, int],
 
 
 def _bar(console: Console, *texts: str) -> Progress:
-    """Return a bar with its name, its count, these texts, and the time that remains."""
+    """Return a bar with its name, its count, these texts, and the remaining time."""
     start = TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn()
     return Progress(*start, *map(TextColumn, texts), TimeRemainingColumn(), console=console)
 

@@ -18,12 +18,12 @@ from fedsol.training.faults import Fault, corrupt
 log = logging.getLogger(__name__)
 
 ABSURD = 1e6
-"""An update that moves this many times further than the global weights are long is a mistake, not a step."""
+"""An update that moves farther than this many norms of the global weights is a mistake, not a step."""
 
 
 @dataclass
 class Counts:
-    """What happened in a round, beside its results."""
+    """What happened in a round, apart from its results."""
 
     rejected: int = 0
     clipped: int = 0
@@ -38,9 +38,9 @@ class Counts:
 
 @dataclass
 class RoundUpdates:
-    """Updates come in any order; the valid ones are returned by client id, with their shares.
+    """Updates arrive in any order; the valid ones are returned by client id, with their shares.
 
-    States go to the store as they come, so that a round needs no more memory than its weights and payloads.
+    States go to the store on arrival, so that a round only holds its weights and payloads in memory.
     """
 
     federation: Federation
@@ -84,7 +84,7 @@ class RoundUpdates:
             log.warning("round %d: no update from client %d: %s", self.round, missing.client, missing.reason)
 
     def add_late(self, update: Update) -> None:
-        """Add an update of the round before."""
+        """Add an update from the previous round."""
         self.counts.late += 1
         self._check(self._moved(update, 1.0), age=1)
 
@@ -96,7 +96,7 @@ class RoundUpdates:
         return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
 
     def _moved(self, update: Update, sign: float) -> Update:
-        """A late update waits as a change of the weights it was made from, and is applied to those it arrives at."""
+        """Return a late update plus (on arrival) or minus (while it waits) the server's weights."""
         parameters = pick(update.weights, self.server.parameters)
         return replace(update, weights={**update.weights, **add(parameters, self.server.weights, sign)})
 
@@ -131,7 +131,7 @@ def reason_to_reject(update: Update, server: ServerState, payload: State, state:
     """Return why an update must not be aggregated, or None.
 
     Names, shapes and types must be those of the global weights and of the expected payload and state; values must be
-    finite and the change of a sane size.
+    finite, and the change of a plausible size.
     """
     for what, found, expected in (
         ("weights", update.weights, server.weights),
@@ -142,12 +142,12 @@ def reason_to_reject(update: Update, server: ServerState, payload: State, state:
         if problem:
             return f"has {what} {problem}"
     if update.examples < 1:
-        return "was trained on no example"
+        return "was trained on no examples"
     if not math.isfinite(update.metrics.get("train_loss", 0.0)):
         return "has a training loss that is not finite"
     anchor = pick(server.weights, server.parameters)
     if float(norm(subtract(anchor, update.weights))) > ABSURD * max(1.0, float(norm(anchor))):
-        return "has weights absurdly far from the global ones"
+        return "has weights implausibly far from the global ones"
     return None
 
 
