@@ -95,7 +95,7 @@ def test_a_worker_that_dies_is_replaced_and_its_client_trained_again(monkeypatch
 
 def test_a_job_that_kills_every_worker_stops_the_run_with_a_message(monkeypatch):
     dies(monkeypatch, lambda job: True)
-    with pytest.raises(RunError, match="died 3 times over the same task"):
+    with pytest.raises(RunError, match="died 3 times on the same task"):
         fedsol.train(experiment({"name": "fedavg"}, engine__kind="workers", engine__workers=2))
 
 

@@ -136,7 +136,7 @@ def test_a_round_whose_nodes_are_all_gone_stops_the_run_and_tests_do_not_wait(tm
             if result.round == 2:
                 grid.offline |= set(grid.apps)
 
-    with pytest.raises(RunError, match="round 3: none of its clients' nodes is connected"):
+    with pytest.raises(RunError, match="round 3: no node of its clients is connected"):
         deployed(settings, tmp_path, grid, callbacks=[Leave()])
     grid.offline.clear()
     run, _ = deployed(settings, tmp_path, grid, resume=True)
@@ -183,7 +183,7 @@ def test_what_goes_wrong_on_a_node_stays_on_the_node(tmp_path, caplog):
     run, _ = deployed(settings, tmp_path, grid)
     assert run.rows[0]["dropped"] == 1
     said = [record.getMessage() for record in caplog.records if record.name == "fedsol.training.updates"]
-    assert said == ["round 1: no update from client 1: the node could not do this; its own log says why"]
+    assert said == ["round 1: no update from client 1: the node failed; its own log says why"]
 
 
 @pytest.mark.parametrize("run", ["../../outside", "/absolute", "", "x" * 32])
@@ -319,7 +319,7 @@ def test_nodes_with_wrong_or_doubled_ids_are_left_out(tmp_path, caplog):
     grid.configs[nodes[2]]["partition-id"] = clients
     run, _ = deployed(settings, tmp_path, grid)
     assert [row["clients"] for row in run.rows] == [clients - 2] * 2
-    assert f"node {nodes[1]} is client 0, which another node is too; the first one is used" in caplog.text
+    assert f"node {nodes[1]} is client 0, like another node; the first one is used" in caplog.text
     assert f"node {nodes[2]} is ignored: its partition-id must be 0 to {clients - 1}" in caplog.text
 
 

@@ -13,7 +13,7 @@ make_algorithm: Callable[[Mapping[str, Any]], Algorithm] = algorithm.make_algori
 
 
 def register(name: str) -> Callable[[type[Algorithm]], type[Algorithm]]:
-    """Make an algorithm known by a name in this process, as a class decorator: `@fedsol.register("mine")`.
+    """Register an algorithm under a name in this process, as a class decorator: `@fedsol.register("mine")`.
 
     An experiment that runs in several processes names it `module:Class` instead, which each of them can import.
     """

@@ -21,7 +21,7 @@ class Algorithm:
     """A frozen value: its fields are settings; whatever changes travels in states, jobs and updates."""
 
     needs_sgd: ClassVar[bool] = False
-    """Whether the method's own formulas hold for SGD with momentum only."""
+    """Whether the method's formulas hold only for SGD with momentum."""
     trains: ClassVar[Literal["all", "body"]] = "all"
     """What local training changes: every weight, or all but the classifier."""
     batches_per_step: ClassVar[int] = 1
@@ -29,12 +29,12 @@ class Algorithm:
 
     @property
     def perturbation(self) -> Perturbation | None:
-        """How the method perturbs weights along a proximal gradient; here not at all."""
+        """How the method perturbs weights along a proximal gradient; by default not at all."""
         return None
 
     @classmethod
     def averages_plainly(cls) -> bool:
-        """Return whether the server's part is the average of the weights and nothing else."""
+        """Return whether the server only averages the weights."""
         return cls.aggregate is Algorithm.aggregate
 
     def init_server(self, parameters: Weights) -> State:
@@ -54,7 +54,7 @@ class Algorithm:
         return lr
 
     def settings_without_effect(self) -> frozenset[str]:
-        """Return the names of settings that change no result, given the others."""
+        """Return the names of settings that cannot change a result, given the others."""
         return frozenset()
 
     def begin(self, task: Task, broadcast: State, state: State) -> State:

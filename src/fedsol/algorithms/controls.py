@@ -16,7 +16,7 @@ CHANGE, FACTOR = "control-change", "factor"
 def momentum_steps(steps: int, momentum: float) -> float:
     """Return how many plain SGD steps `steps` steps with momentum amount to (FedNova, section 4.1).
 
-    `(t - m (1 - m^t) / (1 - m)) / (1 - m)`: each gradient counts as often as momentum still applies it.
+    `(t - m (1 - m^t) / (1 - m)) / (1 - m)`: each gradient counts once for each step in which momentum applies it.
     """
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 

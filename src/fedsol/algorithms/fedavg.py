@@ -10,5 +10,5 @@ class FedAvg(Algorithm):
     """Local SGD on the clients, averaged by the server.
 
     McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
-    algorithm 1 (FederatedAveraging). This is `Algorithm` with every default left alone.
+    algorithm 1 (FederatedAveraging). This is `Algorithm` with all its defaults.
     """

@@ -21,8 +21,8 @@ class FedNova(ProximalAlgorithm):
     """Averages the clients' changes per (momentum-corrected) step, so that more steps do not mean more weight.
 
     Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
-    equation 7 with the momentum of section 4.1; control variates as in its section 5. If all clients take equally
-    many steps, it is FedAvg (up to rounding).
+    equation 7 with the momentum of section 4.1; control variates as in its section 5. If all clients take the same
+    number of steps, it is FedAvg (up to rounding).
     """
 
     needs_sgd = True

@@ -1,4 +1,4 @@
-"""FedNTD: keep what the anchor says about the classes other than the true one."""
+"""FedNTD: preserve what the anchor predicts for the classes other than the true one."""
 
 from dataclasses import dataclass
 

@@ -33,7 +33,7 @@ class PerFedAvg(Algorithm):
         inner, loss = gradients.plain(task, weights, batch)
         after = add(weights, inner, -task.lr)
         second = batch.further[0] if batch.further else batch
-        # Running statistics follow the passes at the weights themselves: the second pass has copies of its own.
+        # Running statistics follow the passes at the weights themselves: the second pass has its own copies.
         aside = replace(task, buffers=clone(task.buffers))
         return gradients.plain(aside, after, second)[0], loss
 

@@ -1,4 +1,4 @@
-"""Personal methods: every client gets a model of its own. `fedsol personalize` makes it, with these settings."""
+"""Personal methods: every client gets its own model. `fedsol personalize` makes it, with these settings."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,11 +11,11 @@ from fedsol.config.fields import Count, Positive, PositiveShare, Share, setting
 class LocalOnly(Algorithm):
     """No federation: every client trains the initial model on its own data, as `fedsol personalize` then does.
 
-    In a run nobody takes part in a round, so the global model stays what it was; a single round is the default.
+    In a run no client takes part, so the global model stays unchanged; a single round is the default.
     """
 
     epochs: Count = setting(200, "passes over the client's data")
-    lr_decay: PositiveShare = setting(0.99, "factor on the learning rate after each epoch")
+    lr_decay: PositiveShare = setting(0.99, "factor applied to the learning rate after each epoch")
 
     def personal_settings(self) -> dict[str, Any]:
         return {"method": "local-only", "epochs": (self.epochs,), "lr_decay": self.lr_decay}
@@ -29,7 +29,7 @@ class KNNPer(Algorithm):
     the settings are those of `fedsol personalize`, which can use them on top of any other method.
     """
 
-    k: Count = setting(5, "neighbors that are asked")
+    k: Count = setting(5, "number of neighbors")
     capacity: Count = setting(500, "samples that a client remembers")
     mixing: Share = setting(0.5, "weight of the neighbors' answer; the rest is the model's")
     scale: Positive = setting(1.0, "a neighbor at distance d counts exp(-d^2 / (features x scale))")

@@ -22,7 +22,7 @@ PERTURBATION = frozenset({"rho", "strength", "perturb"})
 
 @dataclass(frozen=True)
 class ProximalAlgorithm(Algorithm):
-    """What the proximal methods have in common: the usage of the loss, and the settings of a perturbation.
+    """Base of the proximal methods: the usage of the loss, and the settings of a perturbation.
 
     `auxiliary` adds the loss to the local one (the methods as their papers have them), `projected` takes its component
     out of the local gradient (FedSOL's table 1), `perturbed` is FedSOL with this loss (its table of combinations).

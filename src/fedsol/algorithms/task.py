@@ -1,4 +1,4 @@
-"""Task and Point: what a gradient rule may ask of one client's model. Only here is autograd touched."""
+"""Task and Point: what a gradient rule may ask of one client's model. Autograd is used only here."""
 
 from __future__ import annotations
 

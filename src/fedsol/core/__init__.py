@@ -1,1 +1,1 @@
-"""Values and files: what every other room stands on."""
+"""Values and files: the foundation of every other room."""

@@ -71,7 +71,7 @@ def tensors_to_bytes(tensors: State) -> bytes:
 
 
 def tensors_from_bytes(content: bytes) -> State:
-    """Return the tensors in their original order, each in memory of its own (so torch aligns it)."""
+    """Return the tensors in their original order, each in its own memory (so that torch aligns it)."""
     tensors = load_tensors(content)
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -110,7 +110,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file, one per line; none without a file.
+    """Return the JSON objects of a file, one per line; an empty list without a file.
 
     A torn last line is skipped: its process was killed, or is writing it now.
     """
@@ -136,5 +136,5 @@ def disk_errors_named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{path}: cannot be written: {error.strerror or error}; what was saved before is intact"
+            f"{path}: cannot be written: {error.strerror or error}; everything saved before is intact"
         ) from error

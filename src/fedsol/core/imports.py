@@ -51,7 +51,7 @@ def _import_file(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec
-    assert spec.loader  # as for every file that ends in .py
+    assert spec.loader  # true for every file that ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

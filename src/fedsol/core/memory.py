@@ -51,7 +51,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def peak_bytes(action: Callable[[], object]) -> int:
-    """Return the most bytes of tensors that the action held at one time, beyond those that existed before."""
+    """Return the peak bytes of tensors during the action, beyond those that existed before."""
     with PeakMemory() as memory:
         action()
     return int(memory.peak)

@@ -25,7 +25,7 @@ class Job:
     state: State = field(default_factory=dict)
     """The client's own state after its last job (the initial one before its first)."""
     work: float = 1.0
-    """The share of its local steps that the client is to do."""
+    """The share of its local steps that the client should do."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Missing:
     client: int
     reason: str
     malformed: bool = False
-    """Whether there was an answer that is no valid update, rather than none."""
+    """Whether there was an answer that is not a valid update, rather than none."""
     reached: bool = True
     """Whether the job was sent at all."""
 
@@ -66,7 +66,7 @@ class ServerState:
     parameters: tuple[str, ...]
     """Which of the weights are trained; the others are buffers."""
     clients: int
-    """Number of all clients, sampled or not."""
+    """Total number of clients, sampled or not."""
     state: State = field(default_factory=dict)
     """The algorithm's own."""
     optimizer: State = field(default_factory=dict)
@@ -94,7 +94,7 @@ KEPT_SINCE = "kept-since-round"
 
 
 def state_reference(round_number: int) -> State:
-    """Return what travels in place of a state that stays with its client: the round it is from (0: the initial one)."""
+    """Return what is sent in place of a state that stays with its client: its round (0: the initial state)."""
     return {KEPT_SINCE: torch.tensor(round_number)}
 
 

@@ -30,7 +30,7 @@ def numpy_generator_for(seed: int, *key: int | str) -> np.random.Generator:
 
 @contextlib.contextmanager
 def seeded_torch(seed: int) -> Iterator[None]:
-    """Seed torch's global generator inside the block and restore its state afterwards.
+    """Seed torch's global generator inside the block and restore its state afterward.
 
     For code that takes no generator: the initialization and the dropout layers of torch modules.
     """

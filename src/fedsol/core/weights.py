@@ -77,7 +77,7 @@ def mean(all_weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
 
 
 def clip_change(weights: Weights, anchor: Weights, longest: float) -> Weights:
-    """Return the weights with their change from `anchor` (on its names) cut to a norm of at most `longest`.
+    """Return the weights with their change from `anchor` (on its names) clipped to a norm of at most `longest`.
 
     If it is no longer than that, these are the same weights, not a copy.
     """
@@ -103,5 +103,5 @@ def without_prefix(prefix: str, state: Mapping[str, Tensor]) -> Weights:
 
 
 def on_device(weights: Weights, device: torch.device) -> Weights:
-    """Return the tensors on a device; those that are there already are not copied."""
+    """Return the tensors on a device; those already there are not copied."""
     return {name: tensor.to(device) for name, tensor in weights.items()}

@@ -35,7 +35,7 @@ A Flower app made by `fedsol flower app`: {algorithm} on {data}, {clients} clien
     flwr run . LINK --stream --run-config "resume=true"     # to resume after the server was stopped
 
 `LINK` is a SuperLink named in Flower's configuration. The run directory is `{out}`, on the SuperLink's machine.
-Each node is started with `--node-config "partition-id=N"`, its own N; {hint}
+Start each node with its own `--node-config "partition-id=N"`; {hint}
 """
 
 
@@ -56,7 +56,7 @@ def write_app(experiment: Experiment, folder: Path, out: Path, name: str) -> Non
     )
     with disk_errors_named(folder):
         (folder / PACKAGE).mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / PACKAGE / "__init__.py", '"""A federation of fedsol."""\n')
+        write_atomically(folder / PACKAGE / "__init__.py", '"""A fedsol federation."""\n')
         write_atomically(folder / PACKAGE / "server_app.py", SERVER)
         write_atomically(folder / PACKAGE / "client_app.py", CLIENT)
         write_atomically(folder / PACKAGE / "experiment.toml", experiment.to_toml())
@@ -70,7 +70,7 @@ def _project(name: str, out: Path) -> dict[str, object]:
         "project": {
             "name": name,
             "version": "1.0.0",
-            "description": "A federation of fedsol",
+            "description": "A fedsol federation",
             "license": "MIT",
             "dependencies": ["fedsol[flower]"],
         },

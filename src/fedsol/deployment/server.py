@@ -23,7 +23,7 @@ from fedsol.training.progress import PlainProgress
 
 
 class FailedError(Exception):
-    """Tell Flower that the run failed; it notices nothing but an `Exception`."""
+    """Tell Flower that the run failed; it only notices an `Exception`."""
 
 
 def make_server_app(experiment_file: Path) -> ServerApp:
@@ -85,7 +85,7 @@ def _personal_settings(text: str, experiment: Experiment) -> dict[str, Any]:
 
 
 def _personal_place(out: Path, method: str) -> PersonalDirectory:
-    """Return `personal/METHOD`, or a folder beside it if that holds models of fewer rounds (the run was extended)."""
+    """Return `personal/METHOD`, or a sibling if that has models of fewer rounds (the run was extended)."""
     place = PersonalDirectory(out / "personal" / method)
     rounds = RunDirectory(out).read_experiment().rounds
     if place.exists and place.read_description()["settings"]["after_round"] not in (0, rounds):
@@ -94,7 +94,7 @@ def _personal_place(out: Path, method: str) -> PersonalDirectory:
 
 
 def _personalize(out: Path, settings: dict[str, Any], engine: Callable[[Federation], GridEngine]) -> None:
-    """Make and test every client's own model on its node; save the results beside the run."""
+    """Make and test every client's own model on its node; save the results in the run directory."""
     changes = {key: value for key, value in settings.items() if key != "method"}
     place = _personal_place(out, settings["method"])
     found = Personalizer(engine=engine).run(out, settings["method"], changes, place.path, resume=place.exists)

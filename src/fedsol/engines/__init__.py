@@ -1,4 +1,4 @@
-"""Where clients are trained. An engine runs tasks; no result depends on which engine that is."""
+"""Where clients are trained. An engine runs tasks; results do not depend on the engine."""
 
 import os
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from fedsol.federation.sampling import sample_size
 
 
 def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
-    """Make the engine that the experiment names, for so many jobs at once (default: those of a round)."""
+    """Make the engine that the experiment names, for `jobs` jobs at once (default: those of a round)."""
     settings = federation.experiment.engine
     if federation.experiment.data.name == PRIVATE:
         raise InputError(

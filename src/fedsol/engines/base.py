@@ -29,7 +29,7 @@ class Engine(ABC):
         """
 
     def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
-        """Apply the rule that makes one model of many; an engine may protect what goes in and what comes out."""
+        """Apply the aggregation rule; an engine may protect what goes in and what comes out."""
         return rule(before, updates)
 
     def close(self) -> None:

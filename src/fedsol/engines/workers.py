@@ -1,4 +1,4 @@
-"""The engine that does tasks side by side in worker processes, one torch thread each."""
+"""The engine that runs tasks in parallel in worker processes, one torch thread each."""
 
 import ctypes
 import json
@@ -31,7 +31,7 @@ from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.federation.tasks import A, EvaluateClient, EvaluateTest, Personalize, Task, Train
 
 ATTEMPTS = 3
-"""How often a task is tried before a worker that dies over it stops the run."""
+"""How many times a task is tried before its dying workers stop the run."""
 
 Message = dict[str, Any]
 
@@ -60,7 +60,7 @@ class Channel:
 class WorkersEngine(Engine):
     """A pool of processes, started once. The data is shared with them; global weights go to each once a round.
 
-    A worker that dies is replaced, and its task done again; since a task is a pure function, nothing is lost but time.
+    A worker that dies is replaced and its task repeated; since a task is a pure function, only time is lost.
     """
 
     def __init__(self, federation: Federation, count: int) -> None:
@@ -110,20 +110,20 @@ class WorkersEngine(Engine):
             worker.has_weights = False
 
     def _replace(self, dead: "_Worker", attempt: "_Attempt[A]") -> None:
-        """Start another worker in the place of one that died over a task."""
+        """Replace a worker that died during a task."""
         attempt.failures += 1
         dead.stop()
         if attempt.failures >= ATTEMPTS:
             raise RunError(
-                f"a worker process died {ATTEMPTS} times over the same task ({_message(attempt.task)}), the last time "
-                f"with exit code {dead.process.exitcode}: perhaps this machine has too little memory for "
+                f"a worker process died {ATTEMPTS} times on the same task ({_message(attempt.task)}), the last time "
+                f"with exit code {dead.process.exitcode}: this machine may have too little memory for "
                 f"engine.workers = {len(self._workers)}"
             )
         self._workers[self._workers.index(dead)] = _Worker(self._context, self._federation)
 
 
 class _Attempt(Generic[A]):
-    """A task, and how many workers died over it."""
+    """A task, and how many workers died on it."""
 
     def __init__(self, task: Task[A]) -> None:
         self.task = task
@@ -177,7 +177,7 @@ def serve(
 ) -> None:
     """Answer tasks until the pipe closes: the main function of a worker process."""
     live_no_longer_than(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     channel = Channel(connection)
@@ -202,7 +202,7 @@ def serve(
 
 
 def _message(task: Task[Any]) -> Message:
-    """A task without its tensors."""
+    """Return a task as a message, without its tensors."""
     match task:
         case Train(job):
             return {"kind": "train", "client": job.client, "round": job.round, "work": job.work}
@@ -216,7 +216,7 @@ def _message(task: Task[Any]) -> Message:
 
 
 def _task_from(message: Message, tensors: State, weights: Weights, broadcast: State) -> Task[Any]:
-    """The task of a message, on the weights of its round."""
+    """Return the task of a message, on the weights of its round."""
     match message:
         case {"kind": "train"}:
             return Train(Job(message["client"], message["round"], weights, broadcast, tensors, message["work"]))
@@ -228,7 +228,7 @@ def _task_from(message: Message, tensors: State, weights: Weights, broadcast: St
 
 
 def _reply(answer: Update | Tally | PersonalResult) -> tuple[Message, State]:
-    """An answer as a message and its tensors."""
+    """Return an answer as a message and its tensors."""
     if isinstance(answer, Update):
         values, tensors = pack_update(answer)
         return {"kind": "update", **values}, tensors
@@ -236,7 +236,7 @@ def _reply(answer: Update | Tally | PersonalResult) -> tuple[Message, State]:
 
 
 def _answer_from(message: Message, tensors: State) -> Any:
-    """The answer of a reply."""
+    """Return the answer in a reply."""
     if message["kind"] == "update":
         return unpack_update(message, tensors)
     if message["kind"] == PersonalResult.__name__:
@@ -245,7 +245,7 @@ def _answer_from(message: Message, tensors: State) -> Any:
 
 
 def _context(federation: Federation) -> BaseContext:
-    """How processes are started: forked where that is safe, which shares the data at no cost; else spawned."""
+    """Return how to start processes: forked where safe, which shares the data at no cost; otherwise spawned."""
     if sys.platform == "linux" and federation.device.type == "cpu":
         return multiprocessing.get_context("fork")
     import torch.multiprocessing  # passes tensors to spawned processes in shared memory
@@ -254,9 +254,9 @@ def _context(federation: Federation) -> BaseContext:
 
 
 def live_no_longer_than(parent: int) -> None:
-    """End this process when its parent is killed: it would hold the run's lock and memory for nothing."""
+    """End this process when its parent is killed: it would only hold the run's lock and memory."""
     if sys.platform == "linux":
         death_signal = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(death_signal, signal.SIGKILL)
-        if os.getppid() != parent:  # it was gone before the call
+        if os.getppid() != parent:  # it died before the call
             os._exit(1)

@@ -49,7 +49,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class HoldOutSummary:
-    """How a model does on the hold-out sets of several clients."""
+    """A model's accuracy on the hold-out sets of several clients."""
 
     clients: int
     mean: float | None

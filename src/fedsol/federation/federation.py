@@ -33,7 +33,7 @@ OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that training uses and no round changes."""
+    """Everything that training uses and that no round changes."""
 
     experiment: Experiment
     """With every default filled in."""
@@ -46,7 +46,7 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """Number of all clients."""
+        """The total number of clients."""
         return len(self.partition)
 
     def initial_weights(self) -> Weights:
@@ -103,7 +103,7 @@ class Federation:
         return self.evaluate_on(weights, self.dataset.train, self.held_out_samples(client))
 
     def evaluate_on(self, weights: Weights, split: Split, indices: Tensor | None = None) -> Tally:
-        """Count the answers of a model on a split, or on the samples of it that `indices` names."""
+        """Count the answers of a model on a split, or on its samples at `indices`."""
         size = self.experiment.server.evaluate_batch
         batches = evaluation_batches(split, self.dataset, size, self.device, indices)
         return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
@@ -117,7 +117,7 @@ def build_federation(experiment: Experiment) -> Federation:
 
 
 def node_federation(experiment: Experiment, source: str, client: int) -> Federation:
-    """Build the federation as a node with its own data sees it, without the data of other clients."""
+    """Build the federation as seen by a node that has its own data and not that of other clients."""
     if experiment.data.name != PRIVATE:
         name = experiment.data.name
         raise InputError(f"data: must not be set for this node: the experiment's data is {name!r} (got {source!r})")
@@ -141,14 +141,14 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
         getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
     )
     algorithm = make_algorithm(experiment.algorithm)
-    frozen_names(algorithm, experiment.client, model)  # refuses a model that does not allow it before any work
+    frozen_names(algorithm, experiment.client, model)  # refuses an unsuitable model before any work
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     return Federation(experiment, dataset, partition, model, algorithm, device)
 
 
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
-    """Return the experiment with the dataset's own number of clients, fraction, rounds and model where none is set."""
+    """Return the experiment with the dataset's number of clients, fraction, rounds and model where unset."""
     spec = SPECS.get(experiment.data.name)
     clients, fraction, rounds = (spec.clients, spec.fraction, spec.rounds) if spec else OWN_DATA_DEFAULTS.values()
     partition = experiment.data.partition
@@ -172,7 +172,7 @@ def default_model(dataset: Dataset) -> str:
 
 
 def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
-    """Return the clients' indices, which depend on the seed, the labels and `[data.partition]` alone."""
+    """Return the clients' indices, which depend only on the seed, the labels and `[data.partition]`."""
     if experiment.data.name == PRIVATE:  # only the nodes know their samples
         return [torch.zeros(0, dtype=torch.int64) for _ in range(experiment.data.partition.clients or 0)]
     owners = dataset.train.clients

@@ -36,7 +36,7 @@ class LocalTraining:
     lr: float
     device: torch.device
     lr_decay: float = 1.0
-    """Factor on the learning rate after each epoch."""
+    """Factor applied to the learning rate after each epoch."""
 
 
 AfterEpoch = Callable[[int, Weights], None]
@@ -82,7 +82,7 @@ def frozen_names(algorithm: Algorithm, settings: ClientSettings, model: SplitMod
     if "body" not in (algorithm.trains, settings.trains):
         return ()
     if not model.body_names:
-        raise InputError("client.trains: must be 'all' for a model without weights beside its classifier (got 'body')")
+        raise InputError("client.trains: must be 'all' for a model with no weights besides its classifier (got 'body')")
     return model.head_names
 
 
@@ -128,7 +128,7 @@ class _BatchLoop:
         return float(total) / max(steps, 1), steps
 
     def _steps(self) -> int:
-        """Return the number of steps that this job is to do, at least one."""
+        """Return the number of steps in this job, at least one."""
         settings, size = self.training.settings, len(self.data.indices)
         per_step = settings.batch_size * self.algorithm.batches_per_step
         return max(1, round(self.job.work * settings.epochs * -(-size // per_step)))
@@ -152,7 +152,7 @@ def give_gradients(weights: Weights, gradients: Weights) -> None:
     """Set `grad` of every weight, in the memory layout of the weight itself.
 
     A fused optimizer reads both side by side and ignores their strides, but the gradient of a channels-last convolution
-    has other strides than its weight. (`backward()` corrects that, `torch.autograd.grad` does not.)
+    has different strides than its weight. (`backward()` corrects that, `torch.autograd.grad` does not.)
     """
     for name, weight in weights.items():
         gradient = gradients[name]

@@ -1,4 +1,4 @@
-"""kNN-Per: a client's samples as a memory that answers beside the model (Marfoq et al., ICML 2022)."""
+"""kNN-Per: a client's samples as a memory that answers along with the model (Marfoq et al., ICML 2022)."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Memory:
     classes: int
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return squared distances and positions of the `k` samples nearest to each query; of equals, the first."""
+        """Return squared distances and positions of the `k` samples nearest to each query; ties go to the first."""
         distances: Tensor = torch.cdist(
             queries.double(), self.features.double(), compute_mode="donot_use_mm_for_euclid_dist"
         )
@@ -49,13 +49,13 @@ class Answers:
         return cls(F.softmax(logits.double(), dim=1), neighbors)
 
     def correct(self, labels: Tensor, mixing: float) -> int:
-        """Return how many labels are right if the neighbors count `mixing` and the model the rest."""
+        """Return how many labels are right with weight `mixing` on the neighbors and the rest on the model."""
         mixed = mixing * self.neighbors + (1 - mixing) * self.model
         return int((mixed.argmax(dim=1) == labels).sum())
 
 
 def choose_mixing(answers: Answers, labels: Tensor) -> float:
-    """Return the candidate with most right answers; of equals the one nearest to 0.5, the default without labels."""
+    """Return the most accurate candidate; in case of a tie, or without labels, the one nearest to 0.5."""
     if not len(labels):
         return DEFAULT_MIXING
     return max(CANDIDATES, key=lambda mixing: (answers.correct(labels, mixing), -abs(mixing - DEFAULT_MIXING)))

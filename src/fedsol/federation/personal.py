@@ -35,7 +35,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class PersonalSettings(Table):
-    """Everything that decides a client's personal model beside the federation and the global weights."""
+    """Everything that determines a client's personal model besides the federation and the global weights."""
 
     method: Method = setting("finetune", "fine-tune, also ask nearest neighbors, or train alone")
     epochs: tuple[Number, ...] = setting(
@@ -45,21 +45,21 @@ class PersonalSettings(Table):
         "own", "fine-tune by the steps of the run's method (only PerFedAvg has its own), or by plain ones"
     )
     lr: float | None = setting(None, "learning rate (default: of the last round; local-only: of the first)", gt=0)
-    lr_decay: float = setting(1.0, "factor on the learning rate after each epoch", gt=0, le=1)
+    lr_decay: float = setting(1.0, "factor applied to the learning rate after each epoch", gt=0, le=1)
     test: Literal["matched", "held-out"] = setting(
-        "matched", "test images drawn like the client's labels, or what the client held out itself"
+        "matched", "test images drawn to match the client's labels, or the client's hold-out set"
     )
-    test_size: int = setting(1000, "matched: images of a test set, if there are enough", ge=1)
+    test_size: int = setting(1000, "matched: number of test images, if there are enough", ge=1)
     validation: float | None = setting(
-        None, "held-out: share that is not tested on (default: 0.5 if mixing is chosen, else 0)", ge=0, lt=1
+        None, "held-out: share not used for tests (default: 0.5 if mixing is chosen, otherwise 0)", ge=0, lt=1
     )
-    k: int = setting(KNNPer.k, "knn-per: neighbors that are asked", ge=1)
+    k: int = setting(KNNPer.k, "knn-per: number of neighbors", ge=1)
     capacity: int = setting(KNNPer.capacity, "knn-per: samples that a client remembers", ge=1)
     scale: float = setting(
         KNNPer.scale, "knn-per: a neighbor at distance d counts exp(-d^2 / (features x scale))", gt=0
     )
     mixing: Share | Literal["chosen"] = setting(
-        KNNPer.mixing, "knn-per: weight of the neighbors' answer, or chosen per client on what it held out"
+        KNNPer.mixing, "knn-per: weight of the neighbors' answer, or chosen per client on its hold-out set"
     )
     after_round: int = setting(0, "rounds that the global model has seen", ge=0)
 
@@ -71,12 +71,12 @@ class PersonalSettings(Table):
 
     @property
     def chooses(self) -> bool:
-        """Whether clients choose something on what they held out."""
+        """Whether clients choose a setting on their hold-out sets."""
         return self.method == "knn-per" and self.mixing == "chosen"
 
     @property
     def validation_share(self) -> float:
-        """Share of what a client held out that is not for its tests."""
+        """The share of a client's hold-out set that is not used for tests."""
         return self.validation if self.validation is not None else 0.5 * self.chooses
 
     @property
@@ -110,7 +110,7 @@ def check_settings(federation: Federation, settings: PersonalSettings) -> None:
 
 
 def check_held_out(held_out: float, settings: PersonalSettings) -> None:
-    """Refuse settings that require hold-out sets which clients of the run do not have."""
+    """Refuse settings that require hold-out sets if the run's clients have none."""
     if settings.test == "held-out" and not held_out:
         raise InputError(
             "test: 'held-out' is not allowed: clients of this run held nothing out; run it with "
@@ -121,7 +121,7 @@ def check_held_out(held_out: float, settings: PersonalSettings) -> None:
     if settings.chooses and not held_out:
         raise InputError(
             "mixing: 'chosen' is not allowed: clients of this run held nothing out to choose it on; run it with "
-            "--set data.partition.held_out=0.2, or give a number between 0 and 1"
+            "--set data.partition.held_out=0.2, or set a number between 0 and 1"
         )
 
 
@@ -189,7 +189,7 @@ class Outcome:
 @with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
 class PersonalResult:
-    """The result of one client: counts and accuracies, nothing else of its data."""
+    """The result of one client: counts and accuracies, and nothing else about its data."""
 
     client: Number
     size: Number
@@ -247,7 +247,7 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
         if not all(bool(torch.isfinite(tensor).all()) for tensor in current.values()):
             raise InputError(
                 f"lr: {settings.lr:g} is too large: the weights of client {client} are not finite after {epoch} "
-                f"epoch{'s' * (epoch != 1)}; give a smaller one (--set lr=…)"
+                f"epoch{'s' * (epoch != 1)}; set a smaller one (--set lr=…)"
             )
         found[epoch] = on_device(clone(current), torch.device("cpu"))
 
@@ -290,7 +290,7 @@ def _accuracy(correct: int, sets: OwnSets) -> float | None:
 
 
 def _remember(federation: Federation, weights: Weights, client: int, capacity: int) -> Memory:
-    """Remember the features of the client's training samples; of more than the capacity, a random choice."""
+    """Remember the features of the client's training samples; a random choice if they exceed the capacity."""
     indices = federation.training_samples(client)
     order = torch.randperm(len(indices), generator=generator_for(federation.experiment.seed, "memory", client))
     samples = Subset(federation.dataset.train, indices[order[:capacity].sort().values])

@@ -10,7 +10,7 @@ from fedsol.core.randomness import generator_for
 
 
 def trains_alone(experiment: Experiment) -> bool:
-    """Whether every client trains alone (`local-only`), so that nobody takes part in a round."""
+    """Whether every client trains alone (`local-only`), so that no client takes part in rounds."""
     return issubclass(find_algorithm(experiment.algorithm["name"]), LocalOnly)
 
 
@@ -21,7 +21,7 @@ def sample_size(experiment: Experiment, clients: int) -> int:
 
 
 def sample_clients(experiment: Experiment, clients: int, round_number: int) -> list[int]:
-    """Return the ids of the clients of a round, ascending; they depend on the seed and the round alone."""
+    """Return the ids of the clients of a round, ascending; they depend only on the seed and the round."""
     if trains_alone(experiment):
         return []
     order = torch.randperm(clients, generator=generator_for(experiment.seed, "sampling", round_number))

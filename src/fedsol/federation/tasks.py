@@ -15,7 +15,7 @@ A = TypeVar("A", covariant=True)
 """What answers a task."""
 
 SMALLEST_PART = 1000
-"""Examples below which a part of the test set is not worth a task of its own."""
+"""Fewest examples of the test set that are worth a separate task."""
 
 
 class Task(ABC, Generic[A]):
@@ -104,7 +104,7 @@ class Personalize(_Weights[PersonalResult]):
 
 
 def test_set_tasks(federation: Federation, weights: Weights, workers: int) -> list[EvaluateTest]:
-    """Split the test set for so many workers, in whole batches, so that the batches are the same for any number."""
+    """Split the test set among workers, in whole batches, so that the batches do not depend on their number."""
     size, examples = federation.experiment.server.evaluate_batch, len(federation.dataset.test)
     parts = max(workers, min(4 * workers, examples // SMALLEST_PART)) if workers > 1 else 1
     per_part = -(-examples // (parts * size)) * size

@@ -24,11 +24,11 @@ class ModelShape:
     classes: int
 
     def probe(self) -> Tensor:
-        """Return two fixed random inputs to try a model with."""
+        """Return two fixed random inputs for trying out a model."""
         return torch.randn(2, *self.input_shape, generator=torch.Generator().manual_seed(0))
 
     def arguments_for(self, factory: Callable[..., object]) -> dict[str, object]:
-        """Return `input_shape`, `classes` and `num_classes`, as far as the factory has parameters of these names."""
+        """Return `input_shape`, `classes` and `num_classes`, if the factory has parameters of these names."""
         try:
             parameters = inspect.signature(factory).parameters
         except ValueError:  # some callables written in C have no signature
@@ -50,7 +50,7 @@ class Option:
 class ModelSpec:
     """A model by its name. `factory` takes the input shape, the number of classes, and the options as keywords.
 
-    `smallest_side` is the least height and width of its images; a model without it takes inputs of any shape.
+    `smallest_side` is the minimum height and width of its images; a model without it takes inputs of any shape.
     """
 
     name: str

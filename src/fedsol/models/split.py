@@ -98,7 +98,7 @@ class SplitModel:
 
     @contextmanager
     def _holding(self, weights: Mapping[str, Tensor], slots: list[_Slot], at_head: _AtHead) -> Iterator[None]:
-        """Put the weights into the module for one pass, and then its own tensors back.
+        """Put the weights into the module for one pass, then restore its own tensors.
 
         This is `torch.func.functional_call`, except that the places are looked up once and not in every pass.
         """
@@ -132,7 +132,7 @@ class SplitModel:
         return self._entered[0]
 
     def _check_parts(self) -> None:
-        """Refuse heads that cannot be trained, or not apart from the body."""
+        """Refuse heads that cannot be trained, or not separately from the body."""
         if not self.head_names:
             raise InputError(f"model.head: {self.head!r} must have parameters that can be trained")
         if shared := {s.name for s in self._head_slots} & {s.name for s in self._body_slots}:

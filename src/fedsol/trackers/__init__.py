@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedsol.trackers.base import Tracker
 
 TRACKERS = {"tensorboard": "TensorBoardTracker", "wandb": "WandbTracker", "mlflow": "MLflowTracker"}
-"""Adapters by the name of the package that each needs, which is also the name of fedsol's extra."""
+"""Adapters by the name of the package that each requires, which is also the name of fedsol's extra."""
 
 
 def check_tracker(name: str) -> None:
@@ -19,7 +19,7 @@ def check_tracker(name: str) -> None:
     if name not in TRACKERS:
         raise unknown_name("tracker", name, TRACKERS)
     if find_spec(name) is None:
-        raise InputError(f"tracker: {name!r} needs a package that is not installed: pip install 'fedsol[{name}]'")
+        raise InputError(f"tracker: {name!r} requires a missing package; run: pip install 'fedsol[{name}]'")
 
 
 def make_tracker(name: str, directory: str | Path) -> "Tracker":

@@ -71,7 +71,7 @@ class WandbTracker(Tracker):
 class MLflowTracker(Tracker):
     """A run in the experiment `MLFLOW_EXPERIMENT_NAME` (default `fedsol`).
 
-    The store is `MLFLOW_TRACKING_URI`; without it, files in `mlruns` beside the run directory.
+    The store is `MLFLOW_TRACKING_URI`; without it, files in `mlruns` next to the run directory.
     """
 
     name = "mlflow"

@@ -37,7 +37,7 @@ class Tracker(Callback):
         self._is_open = False
 
     def open(self, experiment: Experiment, identity: str | None, rounds: int) -> tuple[str, int]:
-        """Start a tracked run, or continue the one of this id; return its id and the last round it has.
+        """Start a tracked run, or continue the one with this id; return its id and the last round it has.
 
         `rounds` are finished; any tracked round after them is out of date.
         """

@@ -1,4 +1,4 @@
-"""The ClientApp: how a node answers the messages of the server, and where it keeps its state."""
+"""The ClientApp: how a node answers the messages of the server, and where it stores its state."""
 
 import contextlib
 import logging
@@ -64,7 +64,7 @@ class NodeStates:
         older = sorted(path for path in self._folder.glob("round-*.safetensors") if path <= self._path(round_number))
         for path in older[:-1]:
             for name in (path, path.with_suffix(".sha256")):
-                with contextlib.suppress(OSError):  # a file too many is harmless
+                with contextlib.suppress(OSError):  # a leftover file is harmless
                     name.unlink()
 
     def _path(self, round_number: int) -> Path:
@@ -73,7 +73,7 @@ class NodeStates:
 
 def private_reason(_error: Exception) -> str:
     """Return the reason given in a deployment: the error itself may reveal data, so it stays in the node's log."""
-    return "the node could not do this; its own log says why"
+    return "the node failed; its own log says why"
 
 
 def make_client_app(reason: Reason = private_reason) -> ClientApp:

@@ -90,7 +90,7 @@ class GridEngine(Engine):
         nodes = self._nodes.awaited(clients, at_least, self._settings.patience, self._settings.timeout)
         if not nodes:
             raise RunError(
-                f"round {task.job.round}: none of its clients' nodes is connected; the run stops and can be resumed"
+                f"round {task.job.round}: no node of its clients is connected; the run stops and can be resumed"
             )
         return nodes
 

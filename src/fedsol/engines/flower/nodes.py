@@ -30,13 +30,13 @@ class Nodes:
         self._clients = clients
         self._wait = wait
         self._client_of: dict[int, int | None] = {}
-        """The answers of nodes, in their order; None for a node that is no client of this federation."""
+        """The answers of nodes, in their order; None for a node that is not a client of this federation."""
         self._asked_at: dict[int, float] = {}
 
     def awaited(self, clients: Sequence[int], at_least: int, patience: float, timeout: float) -> dict[int, int]:
         """Return the connected nodes of these clients.
 
-        Wait up to `patience` seconds for all of them, then up to `timeout` more for `at_least` so many.
+        Wait up to `patience` seconds for all of them, then up to `timeout` more for `at_least` of them.
         """
         start, warned = time.monotonic(), False
         while True:
@@ -82,14 +82,14 @@ class Nodes:
                 self._client_of[node] = None
                 continue
             if client in self._client_of.values():
-                log.warning("node %d is client %d, which another node is too; the first one is used", node, client)
+                log.warning("node %d is client %d, like another node; the first one is used", node, client)
             self._client_of[node] = client
 
 
 def receive(
     grid: Grid, messages: Mapping[int, Message], timeout: float, wait: Callable[[], None]
 ) -> Iterator[tuple[int, Message]]:
-    """Send messages; yield the key of each with its reply, as they come, until all are there or time is up.
+    """Send messages; yield the key of each with its reply, as they arrive, until all have arrived or time is up.
 
     `wait` is called between two polls.
     """

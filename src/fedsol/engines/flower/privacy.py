@@ -30,7 +30,7 @@ def aggregate_privately(
 
 
 def check_privacy(federation: Federation) -> None:
-    """Raise `InputError` for what the noise would not cover, or could not be added to."""
+    """Raise `InputError` for a method or model that the noise would not cover."""
     if federation.experiment.privacy.clipping == "off":
         return
     name = federation.experiment.algorithm["name"]
@@ -39,4 +39,4 @@ def check_privacy(federation: Federation) -> None:
     if federation.model.buffers:
         raise InputError("privacy.clipping: is not allowed with a model that has running statistics (batch norm)")
     if any(tensor.ndim == 0 for tensor in federation.initial_weights().values()):
-        raise InputError("privacy.clipping: is not allowed with a model that has weights of no dimension")
+        raise InputError("privacy.clipping: is not allowed with a model that has scalar weights")

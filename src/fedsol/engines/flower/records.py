@@ -1,4 +1,4 @@
-"""Tasks and answers as Flower carries them: tensors as arrays, all else as metrics and configuration."""
+"""Tasks and answers as Flower carries them: tensors as arrays, everything else as metrics and configuration."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def to_arrays(tensors: State) -> ArrayRecord:
 
 
 def from_arrays(record: ArrayRecord) -> State:
-    """Return the tensors of a record, each in memory of its own; nothing is ever unpickled."""
+    """Return the tensors of a record, each in its own memory; nothing is ever unpickled."""
     return {name: _tensor(array) for name, array in record.items()}
 
 
@@ -95,7 +95,7 @@ def update_records(update: Update) -> RecordDict:
 
 
 def update_from(content: RecordDict, client: int) -> Update:
-    """Return the update of a client; raise `MalformedError` for anything that no client of fedsol would send."""
+    """Return the update of a client; raise `MalformedError` if it is not a valid one."""
     values = dict(content.metric_records.get(METRICS, {}))
     _number(values, "train_loss")
     metrics = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}

@@ -18,7 +18,7 @@ from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 
 PAUSE = 0.05
-"""Seconds between two looks for replies."""
+"""Seconds between two polls for replies."""
 
 SECONDS_TO_END = 30.0
 """How long Flower and Ray may take to clean up."""
@@ -88,7 +88,7 @@ class SimulationEngine(GridEngine):
 def check_cluster(address: str | None) -> None:
     """Raise `InputError` unless a cluster listens there; Ray itself would try for many minutes."""
     host, colon, port = (address or "").rpartition(":")
-    if not colon:  # none, or `auto`: Ray's own search for a cluster on this machine
+    if not colon:  # none, or `auto`: Ray searches for a cluster on this machine
         return
     try:
         socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=10).close()
