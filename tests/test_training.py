@@ -366,7 +366,7 @@ def test_a_row_that_cannot_be_written_ends_the_run_where_it_can_go_on(tiny, tmp_
     assert_same_run(fedsol.train(experiment, out=tmp_path / "parts", resume=True), whole)
 
 
-def test_a_run_does_not_go_on_with_other_data_or_another_partition(tiny, tmp_path, monkeypatch):
+def test_a_run_does_not_resume_with_different_data_or_another_partition(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arrays = uneven_clients()
     np.savez("mine.npz", **arrays)
@@ -374,7 +374,7 @@ def test_a_run_does_not_go_on_with_other_data_or_another_partition(tiny, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(experiment, [StopAfter(1)], "run")
     np.savez("mine.npz", **{**arrays, "x_train": arrays["x_train"] + 1})
-    with pytest.raises(InputError, match="started with other data"):
+    with pytest.raises(InputError, match="data of mine.npz has changed"):
         fedsol.train(experiment, out="run", resume=True)
     np.savez("mine.npz", **{**arrays, "clients_train": arrays["clients_train"][::-1]})
     with pytest.raises(InputError, match="started with a different partition"):
