@@ -63,7 +63,7 @@ def test_medical_images_of_a_sample(tmp_path):
     cells = recipe.table.cells
     ours = recipe.table.compute(cells, tmp_path)
     assert [ours[cell.key].mean for cell in cells] == [27, 9, 24, 8]
-    assert "some.npz, as pathmnist.npz is not there" in ours["", "PathMNIST", "images"].differs[0]
+    assert "some.npz, as pathmnist.npz is missing" in ours["", "PathMNIST", "images"].differs[0]
     written = recipe.draw(recipe.table, ours, Folders(tmp_path, tmp_path / "out")).files
     assert [path.name for path in written] == ["medical.png", "medical.pdf"]
 
@@ -74,7 +74,7 @@ def test_medical_images_that_are_missing_are_named(tmp_path):
     with pytest.raises(InputError) as caught:
         recipe.table.compute(recipe.table.cells, tmp_path)
     assert f"tissuemnist: {tmp_path}/tissuemnist/tissuemnist.npz is missing" in str(caught.value)
-    assert "At hand: pathmnist: --only dataset=pathmnist" in str(caught.value)
+    assert "Available: pathmnist: --only dataset=pathmnist" in str(caught.value)
     assert "pathmnist.npz is missing" not in str(caught.value)
 
 

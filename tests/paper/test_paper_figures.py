@@ -78,7 +78,7 @@ def test_learning_curves_are_smoothed_and_say_when_methods_are_as_good_as_fedavg
     assert [path.name for path in drawn.files] == ["learning-curves-mnist.png", "learning-curves-mnist.pdf"]
     # FedAvg ends with the mean of 11 to 20; FedSOL, five rounds ahead of it, has that in round 15.
     assert drawn.lines == [
-        "MNIST: FedAvg's mean of the last 10 rounds is 15.50 %; as high in round: FedSOL 15; FedProx –"
+        "MNIST: FedAvg's mean of the last 10 rounds is 15.50 %; reached in round: FedSOL 15; FedProx –"
     ]
 
 

@@ -83,12 +83,12 @@ def test_nobody_takes_part_in_rounds_of_local_only(monkeypatch):
     know(monkeypatch, TrainedTable(Heading("alone", "Alone", "tab:small"), cells(), evaluation=PersonalAccuracy()))
     estimated = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2", "--estimate")
     assert estimated.exit_code == 0, estimated.output
-    assert "1 runs, 1 still to be made; 1 times a model for every client: about" in estimated.output
+    assert "1 runs, 1 still to run; models for all clients × 1: about" in estimated.output
     done = fedsol("reproduce", "alone", "--seeds", "0", "--rounds", "2")
     assert done.exit_code == 0, done.output
     assert "[a] differs from the paper: 1 of 3 seeds\n" in done.output
     estimated = fedsol("reproduce", "alone", "--seeds", "0", "--estimate")
-    assert "1 runs, all of them made already. Nothing was run." in estimated.output
+    assert "1 runs, all already finished. Nothing was run." in estimated.output
 
 
 def test_personal_models_are_estimated_by_a_round_of_everybody(tmp_path):

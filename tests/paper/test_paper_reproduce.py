@@ -180,7 +180,7 @@ def test_a_recipe_may_say_what_a_run_is_worth(monkeypatch):
 
 def test_rejected_updates_are_told():
     done = fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg", "--set", "client.lr=1e30")
-    assert "9 updates rejected as unfit" in done.output
+    assert "9 updates rejected as invalid" in done.output
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_rejected_updates_are_told():
         (["small", "--set", "algorithm.rho=1"], "(in FedAvg, first)"),
         (["small", "--seeds", "a"], "--seeds: must be whole numbers"),
         (["small", "--set", "client.epohcs=1"], "did you mean 'epochs'"),
-        (["main", "--only", "alpha=0.1,s=2"], "leaves no cell of main"),
+        (["main", "--only", "alpha=0.1,s=2"], "selects no cell of main"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(arguments, message):
@@ -232,14 +232,14 @@ def test_what_is_at_hand_is_said(monkeypatch):
     done = fedsol("reproduce", "combinations")
     assert done.exit_code == 2
     assert "svhn: gone" in done.output
-    assert "At hand: cifar10, cinic10: --only 'dataset=cifar10|cinic10'" in done.output
+    assert "Available: cifar10, cinic10: --only 'dataset=cifar10|cinic10'" in done.output
 
 
 def test_an_estimate_runs_nothing():
     done = fedsol("reproduce", "small", "--estimate", "--seeds", "0,1")
     assert done.exit_code == 0, done.output
     assert "small on digits, fedavg:" in done.output
-    assert "4 runs, 4 still to be made: about" in done.output
+    assert "4 runs, 4 still to run: about" in done.output
     assert not Path("runs").exists()
 
 
@@ -276,7 +276,7 @@ def test_estimates_without_data_know_its_part(tmp_path):
 def test_options_of_runs_have_no_effect_where_nothing_is_trained():
     done = fedsol("reproduce", "scenarios", "--rounds", "1", "--seeds", "0")
     assert done.exit_code == 0, done.output
-    assert "Nothing is trained here: without effect are --rounds, --seeds." in done.output
+    assert "Nothing is trained here; these options have no effect: --rounds, --seeds." in done.output
     estimated = fedsol("reproduce", "scenarios", "--estimate")
     assert "Nothing is trained here" in estimated.output
 

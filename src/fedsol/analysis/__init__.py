@@ -18,7 +18,7 @@ class Entry:
     place: str
     """Module and class."""
     source: Literal["data", "metrics", "nothing"] = "data"
-    """What it reads: the data and weights of a run, its metrics alone, or no run at all."""
+    """What it reads: the data and weights of a run, only its metrics, or no run at all."""
     per_round: bool = False
     """Whether `fedsol run --analyze` can write it in every round (its class is a `RoundAnalysis`)."""
 
@@ -45,7 +45,7 @@ def names_of(**values: object) -> list[str]:
 
 
 def make_analysis(name: str, options: Mapping[str, Any] | None = None) -> Analysis[Any]:
-    """Return an analysis with those of the options that are its own."""
+    """Return an analysis with the options that apply to it."""
     module, _, kind = ANALYSES[name].place.partition(":")
     analysis: type[Analysis[Any]] = getattr(import_module(module), kind)
     fields = {field.name for field in dataclasses.fields(analysis)}

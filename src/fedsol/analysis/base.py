@@ -1,4 +1,4 @@
-"""What an analysis is (measure, draw, say), the runs it is of, and the driver that writes its files."""
+"""The interface of an analysis (measure, draw, say), the runs it analyzes, and the driver that writes its files."""
 
 import dataclasses
 import json
@@ -23,13 +23,13 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Series(Generic[T]):
-    """What was found in the runs of one label: one entry per seed."""
+    """The results of the runs with one label: one entry per seed."""
 
     label: str
     runs: tuple[T, ...]
 
     def map(self, function: Callable[[T], S]) -> "Series[S]":
-        """Return the same label with something made of every run."""
+        """Return the same label with the function applied to every run."""
         return Series(self.label, tuple(function(run) for run in self.runs))
 
 
@@ -63,13 +63,13 @@ class Analysis(Generic[T]):
     stem: ClassVar[str]
     """Name of its files: figures `.png` and `.pdf`, and data `.json`."""
     also: ClassVar[tuple[type["Analysis[Any]"], ...]] = ()
-    """Analyses that follow it, with files of their own."""
+    """Analyses that follow it, with their own files."""
 
     def check(self, runs: Runs) -> None:
         """Refuse runs that do not fit the options, before anything is computed or written."""
 
     def measure(self, runs: Runs) -> T | None:
-        """Return what the figure shows and the data file holds; None if the runs have nothing to show."""
+        """Return what the figure and the data file show; None if the runs have nothing to show."""
         raise NotImplementedError
 
     def draw(self, found: T, subject: str) -> Figure:
@@ -111,7 +111,7 @@ def run_analysis(analysis: Analysis[Any], runs: Runs, out: Path) -> Output:
 
 
 def write_data(path: Path, content: Any) -> Path:
-    """Write the data file beside a figure: dataclasses, mappings, sequences and plain values as JSON."""
+    """Write the data file of a figure: dataclasses, mappings, sequences and plain values as JSON."""
     return write_output(path, json.dumps(as_plain(content), indent=1) + "\n")
 
 

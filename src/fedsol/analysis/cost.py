@@ -1,4 +1,4 @@
-"""Cost of a local step: FLOPs, seconds and memory of every method, beside FedAvg's."""
+"""Cost of a local step: FLOPs, seconds and memory of every method, relative to FedAvg's."""
 
 import statistics
 import time
@@ -39,10 +39,10 @@ METHODS: dict[str, dict[str, object]] = {
     "fedsol (all)": {"name": "fedsol", "perturb": "all"},
     "fedsol (head, L2)": {"name": "fedsol", "proximal": "l2"},
 }
-"""What is measured if nothing else is asked for: the paper's methods, and FedSOL's partial perturbations."""
+"""What is measured by default: the paper's methods, and FedSOL's partial perturbations."""
 
 AWAY = 0.01
-"""Local weights are this share away from their anchor: at the anchor itself, methods take short cuts."""
+"""Local weights are this share away from their anchor: at the anchor itself, methods take shortcuts."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class MethodCost:
     proximal_flops: int
     """The part of either that the proximal loss itself needs: the answers of the anchor (the paper's delta)."""
     seconds: float
-    """Median; on a processor of one thread's own time."""
+    """Median; on a CPU, the time of one thread."""
     peak_bytes: int
-    """Most memory that the step held beyond weights, batch and state."""
+    """Peak memory of the step beyond weights, batch and state."""
     state_bytes: int
-    """What each client keeps between its rounds."""
+    """What each client stores between its rounds."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def costs(federation: Federation, methods: Mapping[str, Algorithm] | None = None
 def step_seconds(
     federation: Federation, methods: Mapping[str, Algorithm], repetitions: int, warm_up: int = 2
 ) -> dict[str, float]:
-    """Return only the seconds of a local step of every method: of large models, counting the rest takes long."""
+    """Return only the seconds of a local step of every method: for large models, counting the rest is slow."""
     batch = random_batch(federation)
     with one_torch_thread():
         steps = {name: LocalStep(federation, algorithm, batch).take for name, algorithm in methods.items()}
@@ -101,7 +101,7 @@ def step_seconds(
 
 
 class LocalStep:
-    """One step of a method, away from the anchor, again and again on the same batch."""
+    """One step of a method, away from the anchor, repeated on the same batch."""
 
     def __init__(self, federation: Federation, algorithm: Algorithm, batch: Batch) -> None:
         federation.model.train(True)
@@ -118,7 +118,7 @@ class LocalStep:
         self._optimizer = make_optimizer(settings, list(self.local.values()), settings.lr)
 
     def gradient(self) -> tuple[Weights, Tensor]:
-        """Return it as fedsol computes it."""
+        """Return the gradient as fedsol computes it."""
         return self.algorithm.gradient(self.task, self.local, self.batch, self.state)
 
     def two_pass_gradient(self) -> tuple[Weights, Tensor]:
@@ -148,7 +148,7 @@ class LocalStep:
 
 
 def random_batch(federation: Federation) -> Batch:
-    """Return inputs and labels of the right shapes; what they are does not change the cost."""
+    """Return inputs and labels of the right shapes; their values do not change the cost."""
     dataset, size = federation.dataset, federation.experiment.client.batch_size
     generator = generator_for(federation.experiment.seed, "cost")
     inputs = torch.randn(size, *dataset.input_shape, generator=generator)
@@ -164,7 +164,7 @@ def flops(action: Callable[[], object]) -> int:
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:
-    """Return a clock: a processor's own time, which other programs do not lengthen, or the wall clock of a GPU."""
+    """Return a clock: CPU time, which other programs do not affect, or the wall clock for a GPU."""
     if device.type != "cuda":
         return time.process_time
 
@@ -181,7 +181,7 @@ def interleaved(
     clock: Callable[[], float] = time.perf_counter,
     warm_up: int = 2,
 ) -> dict[str, float]:
-    """Return the median seconds of each action; they take turns, so that a busy moment hits all alike."""
+    """Return the median seconds of each action; they take turns, so that a busy moment affects all of them equally."""
     for _ in range(warm_up):
         for action in actions.values():
             action()
@@ -195,7 +195,7 @@ def interleaved(
 
 
 def without_data(experiment: Experiment) -> Federation:
-    """Return the experiment's model and settings with no clients. A named dataset need not be on the disk."""
+    """Return the experiment's model and settings with no clients. A named dataset does not have to be on disk."""
     spec = SPECS.get(experiment.data.name)
     if spec is None:
         dataset = load_dataset(experiment.data)
@@ -210,7 +210,7 @@ def without_data(experiment: Experiment) -> Federation:
 
 @dataclass(frozen=True)
 class CostAnalysis(Analysis[Costs]):
-    """FLOPs (as computed, and in the paper's two passes), time and peak memory, beside FedAvg's."""
+    """FLOPs (as computed, and in the paper's two passes), time and peak memory, relative to FedAvg's."""
 
     stem = "cost"
     repetitions: int = 20

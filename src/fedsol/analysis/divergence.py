@@ -34,7 +34,7 @@ class Divergence:
     between: tuple[float, ...]
     """Mean of `||w_k - w_j||` over the other clients j, for each client; empty for a single client."""
     layers_to_global: dict[str, float]
-    """The same for each tensor alone: means over the clients."""
+    """The same for each tensor separately: means over the clients."""
     layers_between: dict[str, float]
 
     @property
@@ -54,7 +54,7 @@ def divergence(done: LocalRound, names: Sequence[str]) -> Divergence:
     for name in names:
         local = torch.stack([update.weights[name] for update in done.updates])
         to_global[name] = (local - done.before.weights[name]).double().reshape(len(local), -1).norm(dim=1)
-        # By differences, not by the formula with products, which loses what is small.
+        # By differences, not by the formula with products, which loses small values.
         flat = local.double().reshape(len(local), -1)
         between[name] = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
     pairs = len(done.updates) > 1

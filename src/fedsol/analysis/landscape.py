@@ -26,7 +26,7 @@ Vector = NDArray[np.float64]
 TOLERANCE = 1e-4
 """Relative accuracy of the eigenvalues."""
 CHUNK = 256
-"""Examples of one pass: what bounds the memory."""
+"""Examples per pass, which bounds the memory."""
 LEVELS = 14
 COLUMNS = 3
 LETTERS = 10.5
@@ -132,7 +132,7 @@ def top_eigenpairs(problem: Problem, count: int, start: Vector) -> tuple[Vector,
 
 
 def problem_for(federation: Federation, weights: Weights, examples: int) -> Problem:
-    """Return the loss on at most so many training examples, the same for every run with the same seed and data."""
+    """Return the loss on at most `examples` training examples, the same for every run with the same seed and data."""
     dataset = federation.dataset
     order = torch.randperm(
         len(dataset.train), generator=generator_for(federation.experiment.seed, "landscape examples")
@@ -150,7 +150,7 @@ class LandscapeAnalysis(Analysis[dict[str, Landscape]]):
     points: int = 21
     """Along each axis."""
     radius: float = 1.0
-    """Length of each axis from the model."""
+    """Distance from the model to the end of each axis."""
     eigenvalues: int = 5
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Orthogonality: how the update of every local step lies to the proximal gradient (FedSOL's figure 3)."""
+"""Orthogonality: the angle between the update of every local step and the proximal gradient (FedSOL's figure 3)."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from fedsol.training.faults import plan
 
 FEDSOLS_TAU = 3.0
 RHOS = (0.0, 0.5, 1.0, 2.0)
-"""Strengths that a single run of FedSOL is tried with."""
+"""Strengths to try with a single run of FedSOL."""
 POINTS = 20
 """Of the curves over local training."""
 
@@ -86,7 +86,7 @@ class RoundOrthogonality:
 
 
 def own_measure(algorithm: Algorithm, where: Where = "all") -> Measure:
-    """Return the algorithm's own proximal loss if it has one by name, FedSOL's (KL, tau 3) for every other method."""
+    """Return the algorithm's own proximal loss if it names one, otherwise FedSOL's (KL, tau 3)."""
     own = getattr(algorithm, "proximal", None)
     return Measure(where=where) if own is None else Measure(own, getattr(algorithm, "tau", FEDSOLS_TAU), where)
 
@@ -108,7 +108,7 @@ def with_rho(algorithm: Algorithm, rho: float) -> Algorithm:
 
 
 def record(federation: Federation, measure: Measure, job: Job) -> tuple[LocalSteps, Update]:
-    """Train one client with every step measured."""
+    """Train one client and measure every step."""
     rows: list[tuple[float | None, float, float]] = []
     proximal = proximal_by_name(measure.proximal, measure.tau)
 
@@ -122,7 +122,7 @@ def record(federation: Federation, measure: Measure, job: Job) -> tuple[LocalSte
 def angle(step: Step, proximal: Proximal, where: Where, frozen: Collection[str] = ()) -> tuple[float | None, float]:
     """Return cos(g_u, g_p) at a step over the trained weights (None where g_p is 0), and the proximal loss there.
 
-    Weights that are `frozen` have no part in the angle: the optimizer does not get their gradients.
+    Weights that are `frozen` do not count toward the angle: the optimizer does not get their gradients.
     """
     point = step.task.at(step.weights, step.batch)
     if proximal.zero_at_anchor and equal(step.weights, step.task.anchor):
@@ -188,7 +188,7 @@ class OrthogonalityAnalysis(RoundAnalysis[list[Orthogonality], RoundOrthogonalit
         if self.rho is not None:
             if len(runs.series) > 1:
                 raise InputError(
-                    "--rho: is not allowed for runs of several methods; allowed: runs that differ in their seed alone"
+                    "--rho: is not allowed for runs of several methods; allowed: runs that differ only in their seed"
                 )
             for rho in self.rho:
                 with_rho(make_algorithm(runs.experiment.algorithm), rho)
@@ -196,12 +196,12 @@ class OrthogonalityAnalysis(RoundAnalysis[list[Orthogonality], RoundOrthogonalit
     def check_experiment(self, experiment: Experiment) -> None:
         if make_algorithm(experiment.algorithm).init_client({"weight": torch.zeros(1)}, {}):
             raise InputError(
-                f"--analyze: orthogonality is not allowed for {experiment.algorithm['name']}: training a client again "
-                "takes the state it had; allowed: methods whose clients keep none, or `fedsol analyze RUN`"
+                f"--analyze: orthogonality is not allowed for {experiment.algorithm['name']}: retraining a client "
+                "requires the state it had; allowed: methods whose clients have none, or `fedsol analyze RUN`"
             )
 
     def measure_round(self, federation: Federation, done: LocalRound) -> RoundOrthogonality:
-        """Train the round's first client again: its job is a function of the round, so these are its steps."""
+        """Retrain the round's first client: its job is a function of the round, so these are its steps."""
         rule, experiment, client = federation.algorithm, federation.experiment, done.updates[0].client
         work = plan(experiment.faults, experiment.seed, done.round, [client])[client].work
         job = Job(client, done.round, done.before.weights, rule.broadcast(done.before), work=work)
@@ -252,7 +252,7 @@ class OrthogonalityAnalysis(RoundAnalysis[list[Orthogonality], RoundOrthogonalit
 def _two_panels(
     curves: Callable[[str], list[Curve]], subject: str, titles: tuple[str, str], labels: tuple[str, str]
 ) -> Figure:
-    """Draw cosines beside losses; `labels` are those of the horizontal axes and of the losses."""
+    """Draw cosines next to losses; `labels` are those of the horizontal axes and of the losses."""
     figure = new_figure(9.2, 3.9, f"local learning, {subject}")
     left, right = figure.subplots(1, 2)
     cosines = curves("cosine")

@@ -1,4 +1,4 @@
-"""Knowledge preservation: what local training keeps and loses of what the global model knew."""
+"""Knowledge preservation: how much of the global model's knowledge local training preserves and forgets."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Preservation:
     """Accuracies on the global test set before and after one round of local training.
 
     FedSOL, section 5, "Knowledge Preservation". For each client also split into the classes that it trains on
-    (`held`) and those that it has none of (`absent`); None where there is no such class.
+    (`held`) and those that it does not have (`absent`); None where there is no such class.
     """
 
     round: int
@@ -47,14 +47,14 @@ class Preservation:
 
 
 def accuracy_of(tally: Tally, classes: Sequence[bool]) -> Share:
-    """Return the share of correct answers among examples of the chosen classes; None if there is none."""
+    """Return the share of correct answers among examples of the chosen classes; None without examples."""
     examples = sum(compress(tally.examples, classes))
     return sum(compress(tally.correct, classes)) / examples if examples else None
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """How much of its best the global model has lost, round by round."""
+    """How far the global model has fallen from its best accuracy, round by round."""
 
     rounds: tuple[int, ...]
     classes: tuple[tuple[Share, ...], ...]
@@ -64,7 +64,7 @@ class Forgetting:
 
 
 def forgetting(rows: Sequence[Row]) -> Forgetting:
-    """Return it from the rows of metrics alone; rounds that were not evaluated are skipped."""
+    """Return the forgetting from the rows of metrics; rounds that were not evaluated are skipped."""
     evaluated = [row for row in rows if row.get("class_accuracy") is not None]
     table = [tuple(row["class_accuracy"] or ()) for row in evaluated]
     lost: list[float] = []
@@ -94,7 +94,7 @@ class ForgettingAnalysis(Analysis[list[Series[Forgetting]]]):
         for axes, item in zip(panels, shown, strict=False):
             rounds = max((run.rounds for run in item.runs), key=len)
             whole = [np.array(run.classes, dtype=np.float64) for run in item.runs if set(run.rounds) >= set(rounds)]
-            table = np.ma.masked_invalid(whole).mean(axis=0).T  # what has no test examples is masked
+            table = np.ma.masked_invalid(whole).mean(axis=0).T  # classes without test examples are masked
             heat_panel(axes, table, "accuracy", (0.0, 1.0))
             first, last = rounds[0], rounds[-1]
             half = (last - first) / (len(rounds) - 1) / 2 if last > first else 0.5

@@ -1,4 +1,4 @@
-"""One round of local training of a saved run done again, and its steps observed."""
+"""Repeat one round of local training of a saved run, and observe its steps."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class LocalRound:
 
 
 class Replay:
-    """Trains clients again from the newest checkpoint of a run, whose directory it leaves as it is."""
+    """Retrains clients from the newest checkpoint of a run, without changing its directory."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -59,12 +59,12 @@ class Replay:
 
     @property
     def next_round(self) -> int:
-        """The round to do again: the one after the checkpoint, or the last one if the next learning rate is 0."""
+        """The round to repeat: the one after the checkpoint, or the last one if the next learning rate is 0."""
         finished = self.checkpoint.round
         return finished + 1 if self.federation.experiment.learning_rate(finished + 1) > 1e-12 else max(finished, 1)
 
     def clients(self, chosen: Sequence[int] | None) -> list[int]:
-        """Return the chosen clients, checked, or those that the next round samples."""
+        """Return the chosen clients, checked, or those sampled in the next round."""
         total = self.federation.clients
         if chosen is None:
             return sample_clients(self.federation.experiment, total, self.next_round)
@@ -93,7 +93,7 @@ class Step:
     """One local step as it is about to be taken."""
 
     task: Task
-    """With running statistics of its own: passes of an observer leave no trace."""
+    """With its own running statistics: an observer's passes leave no trace."""
     weights: Weights
     batch: Batch
     update: Weights
@@ -113,5 +113,5 @@ def observed(algorithm: Algorithm, observe: Callable[[Step], None]) -> Algorithm
         return update, loss
 
     twin = copy.copy(algorithm)
-    object.__setattr__(twin, "gradient", gradient)  # of a frozen value
+    object.__setattr__(twin, "gradient", gradient)  # the value is frozen
     return twin

@@ -28,7 +28,7 @@ class RoundAnalysis(Analysis[T], Generic[T, R]):
     """An analysis of local training that a run can also record in every round."""
 
     clients: tuple[int, ...] | None = None
-    """Clients to train again; None for those that the next round samples."""
+    """Clients to retrain; None for those sampled in the next round."""
     row: ClassVar[type[Any]]
     """The dataclass of a row."""
 
@@ -37,7 +37,7 @@ class RoundAnalysis(Analysis[T], Generic[T, R]):
         raise NotImplementedError
 
     def check_experiment(self, experiment: Experiment) -> None:
-        """Refuse an experiment whose rounds cannot be measured."""
+        """Refuse an experiment whose rounds this cannot analyze."""
 
     def check(self, runs: Runs) -> None:
         if self.clients is not None:
@@ -45,7 +45,7 @@ class RoundAnalysis(Analysis[T], Generic[T, R]):
                 replay.clients(self.clients)
 
     def measure(self, runs: Runs) -> Any:
-        """Return the rows that each run has recorded, or the row of one round done again."""
+        """Return the rows that each run has recorded, or the row of one repeated round."""
 
         def rows(replay: Replay) -> tuple[R, ...]:
             if recorded := self.recorded(replay.run.path):
@@ -102,7 +102,7 @@ class RowWriter(Callback):
 
 
 def callbacks_for(names: Iterable[str], directory: Path, experiment: Experiment) -> list[Callback]:
-    """Return the callbacks of these analyses, and of those that the run directory has begun already."""
+    """Return the callbacks of these analyses, and of those already begun in the run directory."""
     allowed = names_of(per_round=True)
     found: list[Callback] = []
     for name in sorted({*names, *(name for name in allowed if rows_path(directory, name).is_file())}):
@@ -116,5 +116,5 @@ def callbacks_for(names: Iterable[str], directory: Path, experiment: Experiment)
 
 
 def rows_path(directory: Path, name: str) -> Path:
-    """Return where a run has the rows of an analysis."""
+    """Return the path of an analysis's rows in a run."""
     return directory / "analysis" / f"{name}.jsonl"

@@ -38,7 +38,7 @@ class LayerStrength:
     """Number of its weights."""
     mean: float
     """Mean of Lambda over the weights. Where n weights share a norm (all of them for `adaptive`, those of a column for
-    `adaptive-column`) it is at most 1/sqrt(n), so a small n has a large one, whatever the weights did."""
+    `adaptive-column`) it is at most 1/sqrt(n), so it is large for a small n, whatever the weights did."""
     evenness: float
     """The mean times sqrt(n): 1 if the weights of each norm moved equally far, less the fewer of them moved."""
     movement: float | None
@@ -64,7 +64,7 @@ def own_strength(algorithm: Algorithm) -> Strength | None:
 
 
 def common_strength(algorithms: Iterable[Algorithm]) -> Strength:
-    """Return one Lambda to show several methods by: their own if all that have one agree."""
+    """Return one Lambda to show for several methods: their own if all that have one agree."""
     own = {strength for algorithm in algorithms if (strength := own_strength(algorithm)) is not None}
     return own.pop() if len(own) == 1 else DEFAULT_STRENGTH
 
@@ -96,7 +96,7 @@ class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
     stem = "strength"
     row = LayerStrengths
     strength: Strength | None = None
-    """The Lambda to show; None for that of the runs themselves."""
+    """The Lambda to show; None for the runs' own."""
 
     def __post_init__(self) -> None:
         if self.strength not in (None, *get_args(Strength)):
@@ -132,7 +132,7 @@ class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
             patches = bar_panel(axes, layers, bars, heading, label, True)
             if name == "mean":
                 positive = [value[0] for row in bars.values() for value in row if value and value[0] > 0] or [0.25]
-                # Over several decades one number for each is enough; within one there must be others too.
+                # Over several decades, one tick label per decade is enough; within one, more are required.
                 log_axis(axes, *([(1.0,)] if max(positive) > 20 * min(positive) else []))
                 axes.set_xlim(left=0.4 * min(positive))
         figure.legend(patches, [item.label for item in found], loc="outside right upper")

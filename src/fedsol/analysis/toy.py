@@ -42,7 +42,7 @@ class ToySettings:
 
 @dataclass(frozen=True)
 class Path:
-    """The way of one method from the start, and where the paper says it ends."""
+    """The path of one method from the start, and where the paper says it ends."""
 
     method: str
     places: tuple[Place, ...]
@@ -82,7 +82,7 @@ def toy(settings: ToySettings = ToySettings()) -> Toy:  # noqa: B008 (frozen)
 
 
 def fedprox_fixed_point(settings: ToySettings) -> Place:
-    """Return `(u_l / (1 + mu), delta v_l / (delta + mu))`: turned towards the direction of greater curvature."""
+    """Return `(u_l / (1 + mu), delta v_l / (delta + mu))`: turned toward the direction of greater curvature."""
     (u, v), delta, mu = settings.minimum, settings.delta, settings.mu
     return u / (1 + mu), delta * v / (delta + mu)
 
@@ -110,7 +110,7 @@ def _task(settings: ToySettings) -> Task:
 
 @dataclass(frozen=True)
 class ToyAnalysis(Analysis[Toy]):
-    """Both trajectories over the local loss; crosses are where the paper's formulas say that they end."""
+    """Both trajectories over the local loss; crosses mark where they end by the paper's formulas."""
 
     stem = "toy"
 

@@ -1,1 +1,1 @@
-"""The paper's tables and figures as recipes, with its published numbers beside ours."""
+"""The paper's tables and figures as recipes, with its published numbers next to ours."""

@@ -24,7 +24,7 @@ LEVELS = {
     "Sharding": ("s = 2", "s = 3", "s = 5", "s = 10"),
     "LDA": ("alpha = 0.05", "alpha = 0.1", "alpha = 0.3", "alpha = 0.5"),
 }
-"""Those of the main table: the paper's figure does not say which it shows."""
+"""Those of the main table: the paper's figure does not say which ones it shows."""
 
 MEDICAL = {
     "PathMNIST": "adipose, background, debris, lymphocytes, mucus, smooth muscle, normal mucosa, cancer stroma, "
@@ -57,7 +57,7 @@ def partitions() -> Figure:
 
 
 def _partitions(keys: Iterable[Key], root: Path) -> tuple[NDArray[Any], dict[str, Partition]]:
-    """Return the labels, and who of ten clients has which of them at every level."""
+    """Return the labels, and which of ten clients has which of them at every level."""
     changes = {"seed": SEED, "data.partition.clients": CLIENTS, "data.root": str(root)}
     runs = {level: experiment(CIFAR, level, METHODS["FedAvg"], changes=changes) for _, level, _ in keys}
     dataset = load_dataset(next(iter(runs.values())).data)
@@ -99,7 +99,7 @@ def medical() -> Figure:
 
 
 def medical_file(dataset: str, root: Path) -> Path | None:
-    """Return the dataset's own file or, as a picture takes little, another one beside it that holds test images."""
+    """Return the dataset's own file or, as a figure needs few images, another one next to it with test images."""
     if not missing_files(dataset, root):
         return root / dataset / f"{dataset}.npz"
     others = sorted((root / dataset).glob("*.npz"))
@@ -120,7 +120,7 @@ def _count_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:
     found: dict[Key, Ours] = {}
     for dataset in datasets:
         path, images, labels = _read(dataset, root)
-        differs = () if path.stem == dataset else (f"drawn from {path}, as {dataset}.npz is not there",)
+        differs = () if path.stem == dataset else (f"drawn from {path}, as {dataset}.npz is missing",)
         values = {"images": len(images), "classes": len(np.unique(labels))}
         found |= {cell.key: Ours(float(values[cell.key[2]]), None, differs) for cell in cells if cell.reads == dataset}
     return found

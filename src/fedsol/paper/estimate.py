@@ -1,4 +1,4 @@
-"""How long a recipe's runs take on this machine: `studies.estimate`, with one trial for every kind of run."""
+"""How long a recipe's runs take on this machine: `studies.estimate`, with one trial per kind of run."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def estimate(experiments: Sequence[Experiment], say: Callable[[str], None] = lam
 
 
 def kind_of(plan: Plan) -> str:
-    """Return the same text for plans of equal speed: of the method's numbers, only whether they are 0 counts."""
+    """Return the same text for plans of equal speed: for a method's numbers, it only matters whether they are 0."""
     run, dataset = plan.experiment, plan.dataset
     method = {key: value != 0 if isinstance(value, float) else value for key, value in run.algorithm.items()}
     shown = [dataset.input_shape, dataset.classes, asdict(dataset.augmentation)]

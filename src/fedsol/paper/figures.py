@@ -22,7 +22,7 @@ FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
     "learning rate": ("client.lr", (0.001, 0.01, 0.03, 0.1)),
     "rho": ("algorithm.rho", (0.1, 0.5, 1.0, 1.5, 2.0)),
 }
-"""The paper names the factors, not the values (but for a ratio of 0.02): these are our choice."""
+"""The paper names the factors, not the values (except for a ratio of 0.02): these are our choice."""
 
 
 # --- factors ---------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def adaptive_strength() -> Figure:
 
 
 def draw_factors(title: str, table: Table, ours: Mapping[Key, Ours], folders: Folders) -> Output:
-    """Draw a panel for each factor, with a line for each method; FedAvg is a level line by rho."""
+    """Draw a panel for each factor, with a line for each method; FedAvg is a horizontal line over rho."""
     from fedsol.plots import sweep
 
     def shares(found: Ours) -> tuple[float, float]:
@@ -98,7 +98,7 @@ def learning_curves() -> Figure:
 
 
 def draw_learning_curves(table: Table, ours: Mapping[Key, Ours], folders: Folders) -> Output:
-    """Draw the smoothed curves of each dataset that has runs, and say when methods were as good as FedAvg."""
+    """Draw the smoothed curves of each dataset that has runs, and say when methods reached FedAvg's accuracy."""
     output = Output([], [])
     for dataset in dict.fromkeys(cell.key[2] for cell in table.cells if cell.key in ours):
         cells = [cell for cell in table.cells if cell.key[2] == dataset]
@@ -115,7 +115,7 @@ def draw_learning_curves(table: Table, ours: Mapping[Key, Ours], folders: Folder
                 for method, seeds in runs.items()
             ]
             level = f"FedAvg's mean of the last {LAST} rounds is {100 * last:.2f} %"
-            output.lines.append(f"{dataset}: {level}; as high in round: {'; '.join(shown)}")
+            output.lines.append(f"{dataset}: {level}; reached in round: {'; '.join(shown)}")
     return output
 
 
@@ -131,7 +131,7 @@ def draw_smoothed(runs: Mapping[str, Sequence[Run]], path: Path, title: str) -> 
     return draw_curves(curves, path, title=title)
 
 
-# --- what happens inside training: a few runs, analyzed ---------------------------------------------------------------
+# --- inside training: a few runs, analyzed ----------------------------------------------------------------------------
 
 
 def orthogonality() -> Figure:

@@ -23,12 +23,12 @@ class Number:
         return self.shown(2)
 
     def shown(self, digits: int | None) -> str:
-        """Return the number as the paper prints it, with so many decimal places."""
+        """Return the number as the paper prints it, with `digits` decimal places."""
         return f"{in_digits(self.mean, digits)} (failed)" if self.failed else with_std(self.mean, self.std, digits)
 
 
 def in_digits(value: float, digits: int | None, sign: str = "") -> str:
-    """Return a number with so many decimal places; None: as short as possible, up to six digits."""
+    """Return a number with `digits` decimal places; None: as short as possible, up to six digits."""
     return f"{value:{sign}g}" if digits is None else f"{value:{sign}.{digits}f}"
 
 
@@ -59,7 +59,7 @@ class PaperTable:
 
 
 def read_table(name: str) -> PaperTable:
-    """Return the table of a data file, in the order of the paper and without the cells that it leaves empty."""
+    """Return the table of a data file, in the order of the paper without its empty cells."""
     content = _read(f"numbers/{name}.toml")
     texts = {
         (block["name"], row, column): text

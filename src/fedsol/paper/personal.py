@@ -17,12 +17,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "FedAvg": METHODS["FedAvg"],
     "PerFedAvg": {"name": "perfedavg"},
     "FedBABU": {"name": "fedbabu"},
-    "kNN-Per": METHODS["FedAvg"],  # its federation is FedAvg's: the same run, personalized in another way
+    "kNN-Per": METHODS["FedAvg"],  # its federation is FedAvg's: the same run, personalized differently
     "FedSOL-FT": fedsol(),
 }
 LOCAL_EPOCHS = 200
 MOST_EPOCHS = 5
-"""Of fine-tuning: models after fewer are saved on the way."""
+"""Epochs of fine-tuning: models after fewer epochs are saved on the way."""
 
 
 def _method(cell: Cell) -> str:
@@ -35,7 +35,7 @@ class PersonalAccuracy(Accuracy):
     """The mean accuracy of the clients' own models, in %, made from the final model of every run."""
 
     def number(self, cell: Cell, runs: Sequence[Run], console: Console | None = None) -> Ours | None:
-        """Personalize every run for every client; models that exist are not made again."""
+        """Personalize every run for every client; existing models are not made again."""
         from fedsol.personalization.loop import Personalizer
         from fedsol.personalization.statistics import accuracies_after
         from fedsol.training.progress import clients_shown
@@ -51,7 +51,7 @@ class PersonalAccuracy(Accuracy):
         return Ours.of_runs(cell, runs, values)
 
     def remaining_work(self, cell: Cell, run: Experiment, path: Path) -> Experiment | None:
-        """Return a round of FedAvg in which every client trains for as many epochs; None if all models exist."""
+        """Return a round of FedAvg in which every client trains for that many epochs; None if all models exist."""
         from fedsol.personalization.results import PersonalDirectory
 
         made = PersonalDirectory(path / "personal" / _method(cell))
@@ -65,7 +65,7 @@ class PersonalAccuracy(Accuracy):
 def personalized(_: str, row: str, column: str) -> Made:
     """Mean and deviation over clients; the paper's deviation is over clients too."""
     method, _, epochs = row.partition(", e = ")
-    # Nobody takes part in a round of Local-only.
+    # No client takes part in a round of Local-only.
     changes = {"rounds": 1} if method == "Local-only" else {}
     run = experiment(DATASETS[column], LDA, ALGORITHMS[method], changes=changes)
     return run, {"method": method.lower(), "epochs": epochs or str(LOCAL_EPOCHS)}

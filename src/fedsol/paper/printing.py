@@ -1,4 +1,4 @@
-"""A filled table as people read it: the paper's number, ours and the difference side by side."""
+"""A filled table for readers: the paper's number, ours and the difference side by side."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ class Sheet:
 class Layout:
     """A table ready to be shown.
 
-    With `only_filled` rows and columns without a number of ours are left out; with `chosen` columns that have neither
+    With `only_filled`, rows and columns without a number of ours are left out; with `chosen`, columns that have neither
     one of these cells nor a number of ours.
     """
 
@@ -51,7 +51,7 @@ class Layout:
         return f"{self.table.name}{partial}: {self.table.heading.title}"
 
     def sheets(self, columns: int) -> list[Sheet]:
-        """Return the sheets with at most so many of the paper's columns beside each other."""
+        """Return the sheets, with at most `columns` of the paper's columns side by side."""
         self.marks.clear()
         sheets = []
         for block in dict.fromkeys(key[0] for key in self.cells):
@@ -83,7 +83,7 @@ class Layout:
         return (paper.shown(digits) if paper else "", mine, difference) if self.compared else (mine,)
 
     def remarks(self) -> list[str]:
-        """Return what explains the marks at our numbers (of the sheets that were made), and the notes."""
+        """Return explanations of the marks at our numbers (on the sheets made so far), and the notes."""
         remarks = [f"[{mark}] differs from the paper: {'; '.join(differs)}" for differs, mark in self.marks.items()]
         own = [cell.key for cell in self.table.cells if not cell.extra]
         missing = sum(key not in self.ours for key in own)
@@ -94,7 +94,7 @@ class Layout:
 
 
 def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Collection[Key] | None = None) -> None:
-    """Print a table to the terminal, in as many parts as its width takes; only columns with a chosen cell."""
+    """Print a table to the terminal, in parts that fit its width; only columns with a chosen cell."""
     layout = Layout(table, ours, chosen)
     unlimited = console.options.update(max_width=UNLIMITED)
     for columns in range(len({cell.key[2] for cell in table.cells}), 0, -1):

@@ -22,7 +22,7 @@ class Cell:
     """One cell of a table: the experiment that fills it, and the paper's number.
 
     `--only` selects by `facts`. An `extra` cell is not the paper's own (another reading of a method); it is run only
-    when it is named. A cell without an experiment is computed, not trained; `reads` is the dataset that this takes.
+    when it is named. A cell without an experiment is computed, not trained; `reads` is the dataset it requires.
     """
 
     key: Key
@@ -34,12 +34,12 @@ class Cell:
 
     @property
     def dataset(self) -> str:
-        """The dataset whose files the cell takes; empty for none."""
+        """The dataset whose files the cell requires; empty for none."""
         return self.experiment.data.name if self.experiment else self.reads
 
     @property
     def label(self) -> str:
-        """The name for people."""
+        """The name that readers see."""
         return ", ".join(part for part in self.key if part)
 
 
@@ -64,7 +64,7 @@ class Ours:
 
     @classmethod
     def of_runs(cls, cell: Cell, runs: Sequence[Run], values: Sequence[float]) -> "Ours | None":
-        """Return mean and deviation of values that runs of a cell gave; None without a value."""
+        """Return the mean and deviation of the values of a cell's runs; None without a value."""
         if not values or cell.experiment is None:
             return None
         std = statistics.stdev(values) if len(values) > 1 else None
@@ -86,7 +86,7 @@ def differences(paper: Experiment, runs: Sequence[Run]) -> list[str]:
         else:
             found.append(f"{key} {value} instead of {flat(paper).get(key)}")
     if rejected := sum(row["rejected"] for run in runs for row in run.rows):
-        found.append(f"{rejected} updates rejected as unfit")
+        found.append(f"{rejected} updates rejected as invalid")
     return found
 
 
@@ -108,7 +108,7 @@ class Accuracy:
         return Ours.of_runs(cell, runs, [100 * run.final_accuracy for run in runs if run.final_accuracy is not None])
 
     def remaining_work(self, cell: Cell, run: Experiment, path: Path) -> Experiment | None:
-        """Return an experiment that takes as long as `number` for the run at `path`; None if no work is left."""
+        """Return an experiment that takes as long as `number` does for the run at `path`; None if nothing is left."""
         return None
 
 
@@ -139,7 +139,7 @@ class TrainedTable(Table):
 
 @dataclass(frozen=True)
 class UntrainedTable(Table):
-    """A table whose numbers are computed here and now.
+    """A table whose numbers are computed on the spot.
 
     `compute` fills cells from the folder of the datasets; an `InputError` names data that is missing.
     """
@@ -167,5 +167,5 @@ Recipe = TrainedTable | UntrainedTable | Figure
 
 
 def table_of(recipe: Recipe) -> TrainedTable | UntrainedTable:
-    """Return the table of a recipe: that behind a figure, or the table itself."""
+    """Return the table of a recipe: the one behind a figure, or the table itself."""
     return recipe.table if isinstance(recipe, Figure) else recipe

@@ -30,7 +30,7 @@ from fedsol.training.loop import Callback
 
 @dataclass(frozen=True)
 class Options:
-    """What a person asked for, beyond the recipe's name."""
+    """The user's options, besides the recipe's name."""
 
     out: Path
     data_root: Path = Path("data")
@@ -67,7 +67,7 @@ class Options:
             raise InputError(f"{error} (in {cell.label})") from error
 
     def names_of_training(self) -> list[str]:
-        """Return the given options that say how to train."""
+        """Return the given options that affect training."""
         given = {
             "--rounds": self.rounds is not None,
             "--part": self.part is not None,
@@ -91,11 +91,11 @@ def list_recipes(console: Console) -> None:
         kind = "figure" if isinstance(recipe, Figure) else "table"
         shown.add_row(name, kind, table.heading.title, str(len(cells)), ", ".join(data) or "none")
     console.print(shown)
-    console.print("A cell is run with 3 seeds. fedsol reproduce NAME --estimate says how long it takes here.")
+    console.print("Each cell runs with 3 seeds. fedsol reproduce NAME --estimate says how long that takes here.")
 
 
 def reproduce(name: str, options: Options, console: Console) -> None:
-    """Run what is missing of the chosen cells and show the whole table."""
+    """Run what is missing from the chosen cells and show the whole table."""
     reproduction = Reproduction(find_recipe(name), options, console)
     check_data([spec.experiment.data.name for spec in reproduction.missing.values()], options.data_root)
     make_directory(options.out)
@@ -123,19 +123,19 @@ class Reproduction:
         self._say = console.print
         self.chosen = {cell.key: cell for cell in select(self.table.cells, options.only)}
         if not self.chosen:
-            raise InputError(f"--only: {','.join(options.only)} leaves no cell of {self.table.name}")
+            raise InputError(f"--only: {','.join(options.only)} selects no cell of {self.table.name}")
         self.plan = {cell.key: self._runs(cell) for cell in self.table.cells}
         """The experiments of every cell by fingerprint; cells that share an experiment share its run."""
         self._callbacks = self.table.callbacks if isinstance(self.table, TrainedTable) else None
         if self._callbacks and options.jobs > 1:
             raise InputError(
-                f"--jobs: must be 1 for {self.table.name}, which records while training (got {options.jobs})"
+                f"--jobs: must be 1 for {self.table.name}, which records data while training (got {options.jobs})"
             )
         self.store = Store(options.out / self.table.name if self._callbacks else options.out)
         every = {key: run for runs in self.plan.values() for key, run in runs.items()}
         self.finished = {key: found for key, run in every.items() if (found := self.store.finished(run))}
         self.wanted: dict[str, RunSpec] = {}
-        """Every chosen run by fingerprint, made already or not."""
+        """Every chosen run by fingerprint, finished or not."""
         for cell in self.chosen.values():
             for key, run in self.plan[cell.key].items():
                 if key not in self.wanted:
@@ -177,22 +177,22 @@ class Reproduction:
                 announce(outcome.spec)
             # Not the outcome's own run, which may hold its weights.
             self.finished[fingerprint(outcome.spec.experiment)] = Run.load(outcome.spec.path)
-            self.write(self.ours())  # so that a killed command leaves a table too
+            self.write(self.ours())  # so that a killed command also leaves a table
         return failures
 
     def ours(self) -> dict[Key, Ours]:
         """Return our numbers: the chosen ones that are not trained, or those of all finished runs, chosen or not."""
         if isinstance(self.table, UntrainedTable):
             return dict(self.table.compute(list(self.chosen.values()), self.options.data_root))
-        # The chosen ones first: what is made for them may be all that another cell takes.
+        # The chosen ones first: other cells may reuse what is made for them.
         cells = sorted(self.table.cells, key=lambda cell: cell.key not in self.chosen)
         return {cell.key: ours for cell in cells if (ours := self._evaluate(cell, self.table.evaluation))}
 
     def _evaluate(self, cell: Cell, evaluation: Accuracy) -> Ours | None:
-        """Return the number of a cell, evaluated again only when another run is finished."""
+        """Return the number of a cell, evaluated again only after another run has finished."""
         chosen = cell.key in self.chosen
         runs = [self.finished[key] for key in self.plan[cell.key] if key in self.finished]
-        if not chosen:  # only what takes no more work
+        if not chosen:  # only what requires no more work
             runs = [run for run in runs if evaluation.remaining_work(cell, run.experiment, run.path) is None]
         key = cell.key, len(runs)
         if key not in self._evaluated:
@@ -220,7 +220,7 @@ class Reproduction:
         files = self.write(ours)
         show(self.console, self.table, ours, self.chosen)
         if isinstance(self.table, UntrainedTable) and (named := self.options.names_of_training()):
-            self._say(f"Nothing is trained here: without effect are {', '.join(named)}.")
+            self._say(f"Nothing is trained here; these options have no effect: {', '.join(named)}.")
         if isinstance(self.recipe, Figure) and ours:
             self._say("Drawing …")
             drawn = self.recipe.draw(self.table, ours, Folders(self.options.data_root, self.options.out))
@@ -235,7 +235,7 @@ class Reproduction:
         from fedsol.studies.estimate import show_seconds
 
         if isinstance(self.table, UntrainedTable):
-            self._say("Nothing is trained here, and it takes minutes at most. Nothing was run.")
+            self._say("Nothing is trained here; it takes a few minutes at most. Nothing was run.")
             return
         evaluation = {  # as much work as evaluating the runs; cells of one method and run share it
             (cell.facts["method"], key): work
@@ -244,12 +244,12 @@ class Reproduction:
             if (work := self.table.evaluation.remaining_work(cell, run, self.wanted[key].path))
         }
         if not self.missing and not evaluation:
-            self._say(f"{len(self.wanted)} runs, all of them made already. Nothing was run.")
+            self._say(f"{len(self.wanted)} runs, all already finished. Nothing was run.")
             return
         federated = [spec.experiment for spec in self.missing.values() if not trains_alone(spec.experiment)]
         seconds = estimate([*federated, *evaluation.values()], self._say)
-        also = f"; {len(evaluation)} times a model for every client" if evaluation else ""
+        also = f"; models for all clients × {len(evaluation)}" if evaluation else ""
         self._say(
-            f"{len(self.wanted)} runs, {len(self.missing)} still to be made{also}: "
+            f"{len(self.wanted)} runs, {len(self.missing)} still to run{also}: "
             f"about {show_seconds(sum(seconds))} on this machine. Nothing was run."
         )

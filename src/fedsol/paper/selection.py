@@ -1,4 +1,4 @@
-"""Some cells of a recipe (`--only 'dataset=cifar10,alpha=0.1,method=fedavg|fedsol'`), and the data they take."""
+"""Some cells of a recipe (`--only 'dataset=cifar10,alpha=0.1,method=fedavg|fedsol'`), and the data they require."""
 
 import shlex
 from collections.abc import Collection, Iterable, Sequence
@@ -63,7 +63,7 @@ def missing_files(dataset: str, root: Path) -> list[str]:
 
 
 def check_data(datasets: Iterable[str], root: Path, at_hand: Collection[str] = ()) -> None:
-    """Raise an `InputError` that names every missing file, unless all data exists; that `at_hand` does."""
+    """Raise an `InputError` that names every missing file; data `at_hand` counts as present."""
     names = list(dict.fromkeys(datasets))
     missing = {name: lines for name in names if name not in at_hand and (lines := missing_files(name, root))}
     if missing:
@@ -75,5 +75,5 @@ def check_data(datasets: Iterable[str], root: Path, at_hand: Collection[str] = (
             for name in missing
         ]
         rest = [name for name in names if name not in missing]
-        only = [f"At hand: {', '.join(rest)}: --only {shlex.quote('dataset=' + '|'.join(rest))}"] if rest else []
-        raise InputError("\n".join(["not all data is there", *problems, "To have it:", *steps, *only]))
+        only = [f"Available: {', '.join(rest)}: --only {shlex.quote('dataset=' + '|'.join(rest))}"] if rest else []
+        raise InputError("\n".join(["some data is missing", *problems, "To get it:", *steps, *only]))

@@ -23,7 +23,7 @@ DATASETS = {
 
 MODELS = {"Vgg11": "vgg11", "VggNet-11": "vgg11", "Res18": "resnet18", "ResNet-18": "resnet18", "SL-ViT": "slvit"}
 
-# Spelled out although most are fedsol's defaults: what the paper selected does not move when a default does.
+# Spelled out although most are fedsol's defaults: the paper's choices must not change with a default.
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {"name": "fedavg"},
     "FedProx": {"name": "fedprox", "mu": 1.0},
@@ -48,7 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
 """`[algorithm]` of every method, with the hyperparameters that the paper selected (FedDyn's: its released code)."""
 
 CLIENT = {"epochs": 5, "batch_size": 50, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5}
-"""Local training; the batch size is in the released code only."""
+"""Local training; the batch size is only in the released code."""
 
 
 def fedsol(**changes: Any) -> dict[str, Any]:

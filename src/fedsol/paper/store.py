@@ -1,4 +1,4 @@
-"""The runs below a folder, found by the experiment they hold and not by their names."""
+"""The runs below a folder, found by their experiments and not by their names."""
 
 import json
 import statistics
@@ -13,7 +13,7 @@ from fedsol.runs.find import runs_below
 from fedsol.runs.run import Run
 
 LAST = 10
-"""Rounds whose mean says more than a single one, which jumps."""
+"""Rounds to average over, as single rounds are noisy."""
 
 
 def smoothed(run: Run) -> list[tuple[int, float]]:
@@ -31,7 +31,7 @@ def last_mean(run: Run) -> float:
 
 
 def first_round_at(accuracy: float, run: Run) -> int | None:
-    """Return the first round at which the mean of ten is as high; None if it never is."""
+    """Return the first round at which the mean of ten is at least this; None if it never is."""
     return next((number for number, mean in smoothed(run)[LAST - 1 :] if mean >= accuracy), None)
 
 
@@ -75,7 +75,7 @@ def flat(experiment: Experiment) -> dict[str, Any]:
 def folder_name(experiment: Experiment) -> Path:
     """Return `cifar10-dirichlet-0.1/fedprox-mu=0.5+epochs=3/seed-0`.
 
-    Named are the method's settings that are not its defaults, and what else is not as in the paper's main table.
+    It names the method's non-default settings, and everything else that differs from the paper's main table.
     """
     data, model, paper = experiment.data, experiment.model.name, paper_setting(experiment)
     levels = {"sharding": [f"{data.partition.shards}"], "dirichlet": [f"{data.partition.alpha:g}"]}

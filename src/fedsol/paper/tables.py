@@ -15,7 +15,7 @@ Make = Callable[[str, str, str], Made]
 
 
 def trained_table(name: str, evaluation: Accuracy | None = None) -> Callable[[Make], Callable[[], TrainedTable]]:
-    """Make a stored table of a function that returns the experiment of a block, row and column."""
+    """Turn a function from block, row and column to an experiment into a stored table."""
 
     def decorate(make: Make) -> Callable[[], TrainedTable]:
         def table() -> TrainedTable:

@@ -1,4 +1,4 @@
-"""Tables and a figure that take neither training nor data: settings, FLOPs, latency, the toy example."""
+"""Tables and a figure that require neither training nor data: settings, FLOPs, latency, the toy example."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fedsol.paper.settings import CIFAR, DATASETS, LDA, METHODS, experiment, fed
 
 LATENCY_REPETITIONS = 3
 LATENCY_WARM_UP = 1
-"""Few: a step takes a thread around seven seconds."""
+"""Few: a step takes about seven seconds on one thread."""
 LATENCY_METHODS = {**METHODS, "FedSOL": fedsol(proximal="l2")}
 
 Values = Callable[[Sequence[Cell]], Sequence[float]]

@@ -1,1 +1,1 @@
-"""Pictures: the only home of matplotlib."""
+"""Figures: the only room that imports matplotlib."""

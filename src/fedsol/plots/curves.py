@@ -35,7 +35,7 @@ class Curve:
 
 
 def curve_by_round(label: str, seeds: Sequence[Mapping[int, float | None]]) -> Curve:
-    """Return a curve over every round that some seed has."""
+    """Return a curve over every round that any seed has."""
     rounds = sorted({number for table in seeds for number in table})
     return Curve(label, rounds, [[table.get(number) for number in rounds] for table in seeds])
 
@@ -87,7 +87,7 @@ def draw_curves(
 
 
 def curves_figure(series: Sequence[Curve], title: str | None = None, ylabel: str = "test accuracy") -> Figure:
-    """Return a figure of curves of shares, shown in %; a curve without values is in the legend alone."""
+    """Return a figure of curves of shares, shown in %; a curve without values appears in the legend only."""
     if not series:
         raise InputError("there are no curves to draw")
     if not any(has_values(curve) for curve in series):
@@ -120,7 +120,7 @@ def curve_panel(
 
 
 def draw_curve(axes: Axes, curve: Curve, index: int, total: int, **look_changes: Any) -> Line2D:
-    """Draw a curve with its band and return its line; `index` of `total` decides its look, apart from the changes."""
+    """Draw a curve with its band and return its line; `index` of `total` sets its look, apart from the changes."""
     look = {**line_look(index), **look_changes}
     if not has_values(curve):
         return axes.plot([], [], **look)[0]

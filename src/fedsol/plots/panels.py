@@ -19,7 +19,7 @@ SEQUENTIAL = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", 
 
 
 def percent_ticks(axis: Axis) -> None:
-    """Show shares between 0 and 1 in %."""
+    """Show shares between 0 and 1 as percentages."""
     axis.set_major_formatter(PercentFormatter(xmax=1.0))
 
 
@@ -67,7 +67,7 @@ def bar_panel(
     label: str,
     horizontal: bool = False,
 ) -> list[Patch]:
-    """Draw a bar of each name in every group, as (value, deviation) or None for a gap; return patches for a legend."""
+    """Draw a bar per name in every group, as (value, deviation) or None for a gap; return patches for a legend."""
     width = 0.8 / max(len(bars), 1)
     patches = []
     for index, (name, values) in enumerate(bars.items()):
@@ -126,5 +126,5 @@ def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
 
 
 def short_layer(name: str) -> str:
-    """Return a tensor's name that fits beside a bar: `body.0.weight` stays, longer ones lose their middle."""
+    """Return a tensor's name that fits next to a bar: `body.0.weight` stays, longer ones lose their middle."""
     return name if len(name) <= 26 else f"{name[:11]}…{name[-14:]}"

@@ -95,7 +95,7 @@ def _bars(counts: Indices, title: str | None) -> Figure:
 
 
 def _bar_panel(axes: Axes, counts: Indices, widest: int, letters: float = 1.0) -> list[Rectangle]:
-    """Draw stacked bars by client on an axis up to `widest`; return a patch of each class.
+    """Draw stacked bars by client on an axis up to `widest`; return a patch for each class.
 
     `letters` is the relative width of a letter on this panel.
     """

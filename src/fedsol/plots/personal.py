@@ -98,7 +98,7 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
         for axes in panels[max(0, len(series) - columns) : len(series)]:
             axes.tick_params(labelbottom=True)
         sizes = [size for one in series for size in one.sizes]
-        if max(sizes) < 10 * min(sizes):  # too alike for a logarithmic axis to have ticks
+        if max(sizes) < 10 * min(sizes):  # too similar for ticks on a logarithmic axis
             integer_ticks(panels[0].xaxis, 4)
         else:
             log_axis(panels[0], (1.0, 3.0))

@@ -37,7 +37,7 @@ LINE_COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, INK, "#882255", GRAY
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h")
 
-# Without these, files would say when and by what they were made, and equal figures would differ.
+# Without these, files would record when and how they were made, and equal figures would differ.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -83,7 +83,7 @@ def line_look(index: int) -> dict[str, Any]:
 
 
 def class_color(index: int) -> tuple[float, float, float]:
-    """Return the color of a class: the palette, then lighter and darker versions of it (24 in all, then again)."""
+    """Return the color of a class: the palette, then lighter and darker versions of it (24 in all, then repeated)."""
     rgb = to_rgb(PALETTE[index % len(PALETTE)])
     tone = index // len(PALETTE) % 3
     red, green, blue = rgb if tone == 0 else (0.45 * value + 0.55 * (tone == 1) for value in rgb)
@@ -105,7 +105,7 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as PNG or PDF, by the name's ending."""
+    """Write a figure as PNG or PDF, by the file's suffix."""
     target = Path(path)
     kind = target.suffix.lower().removeprefix(".")
     if kind not in _METADATA:

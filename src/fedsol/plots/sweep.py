@@ -126,7 +126,7 @@ def _is_numeric(rows: Sequence[Row], key: str) -> bool:
 
 
 def _is_grid(rows: Sequence[Row], keys: Sequence[str]) -> bool:
-    """Return whether the rows are all combinations of the keys' values, as in a grid and hardly ever in a search."""
+    """Return whether the rows are all combinations of the keys' values, as in a grid but hardly ever in a search."""
     sizes = [len(_values(rows, key)) for key in keys]
     return len(rows) == int(np.prod(sizes))
 
