@@ -374,7 +374,7 @@ def test_a_run_does_not_resume_with_different_data_or_another_partition(tiny, tm
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(experiment, [StopAfter(1)], "run")
     np.savez("mine.npz", **{**arrays, "x_train": arrays["x_train"] + 1})
-    with pytest.raises(InputError, match="data of mine.npz has changed"):
+    with pytest.raises(InputError, match=r"data of mine\.npz has changed"):
         fedsol.train(experiment, out="run", resume=True)
     np.savez("mine.npz", **{**arrays, "clients_train": arrays["clients_train"][::-1]})
     with pytest.raises(InputError, match="started with a different partition"):

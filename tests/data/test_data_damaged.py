@@ -104,7 +104,7 @@ def test_extracted_files_put_by_hand_are_verified(name, publish, tmp_path) -> No
     with pytest.raises(InputError, match=r"has \d+ bytes instead of \d+; remove the folder"):
         load(name, tmp_path / "root")
     member.unlink()
-    with pytest.raises(InputError, match="there is no such file; remove the folder"):
+    with pytest.raises(InputError, match="no such file; remove the folder"):
         load(name, tmp_path / "root")
     if name == "cifar10":
         member.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

@@ -108,7 +108,7 @@ def test_imagenet_is_read_from_the_users_folder(tmp_path, write_images) -> None:
 
 
 def test_imagenet_needs_its_folders(tmp_path) -> None:
-    with pytest.raises(InputError, match=r"imagenet100/train: there is no such folder; .*val/<class>"):
+    with pytest.raises(InputError, match=r"imagenet100/train: no such folder; .*val/<class>"):
         load("imagenet100", tmp_path)
 
 

@@ -116,7 +116,7 @@ def test_features(tmp_path):
         ({"data.private.classes": None}, r"data.private.classes: is missing"),
         (
             {"data.private.class_names": ["a", "b"]},
-            r"data.private.classes: must be 2, as many as class_names \(got 3\)",
+            r"data.private.classes: must be 2, the number of class_names \(got 3\)",
         ),
         ({"data.part": 0.5}, r"data.part: must be 1 with private data"),
         ({"data.partition.clients": None}, r"data.partition.clients: is missing"),

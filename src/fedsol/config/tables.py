@@ -182,7 +182,7 @@ class EngineSettings(Table):
 
 
 class PrivacySettings(Table):
-    """`[privacy]`: differential privacy of the clients, with Flower's noise, which is drawn anew in every run."""
+    """`[privacy]`: differential privacy of the clients, with Flower's noise, which is drawn again in every run."""
 
     clipping: Literal["off", "server", "client"] = setting(
         "off", "who clips updates to `clip_norm`; the server adds the noise"

@@ -103,7 +103,7 @@ class DatasetFiles:
     def _checked(self, path: Path, expected: str | None, size: int | None = None) -> FileResult:
         """Compare a file with its expected checksum and size, if they are known."""
         if not path.is_file():
-            return FileResult(path, "missing", "there is no such file")
+            return FileResult(path, "missing", "no such file")
         found_size = path.stat().st_size
         if size not in (None, found_size):
             return FileResult(path, "wrong", f"has {found_size} bytes instead of {size}")
@@ -261,7 +261,7 @@ def _read_marker(folder: Path) -> dict[str, Any]:
 def _folder_results(names: tuple[str, ...], parent: Path) -> Iterator[FileResult]:
     for name in names:
         found = (parent / name).is_dir()
-        yield FileResult(parent / name, "ok" if found else "missing", "folder" if found else "there is no such folder")
+        yield FileResult(parent / name, "ok" if found else "missing", "folder" if found else "no such folder")
 
 
 def _require(result: FileResult, remedy: str) -> None:

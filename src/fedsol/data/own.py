@@ -32,7 +32,7 @@ class Samples:
 
 
 def load_own(settings: DataSettings) -> Dataset:
-    """Load the data that `settings.name` refers to, which is one of
+    """Load the data that `settings.name` refers to. It is one of these.
 
     - an `.npz` file with the arrays `x_train`, `y_train`, `x_test`, `y_test` and optionally `clients_train` (the
       client that each sample belongs to), or MedMNIST's `train_images`, `train_labels`, `val_…`, `test_…`. Inputs are
@@ -119,7 +119,7 @@ def _call(reference: str, test_fraction: float | None) -> Dataset:
 def samples_from_arrays(
     arrays: Mapping[str, Array], source: str, test_fraction: float | None
 ) -> tuple[Samples, Samples]:
-    """Return training and test samples from named arrays: `x_train`, `y_train` … or MedMNIST's `train_images` …"""
+    """Return training and test samples from named arrays (`x_train` … or MedMNIST's `train_images` …)."""
     own = any(name in OWN_NAMES for name in arrays)
     unknown = sorted(set(arrays) - set(OWN_NAMES if own else MEDMNIST_NAMES))
     if unknown or not arrays:

@@ -38,7 +38,7 @@ def _check_settings(settings: DataSettings) -> None:
         raise InputError("data.private.classes: is missing; set it, or data.private.class_names")
     if private.class_names and private.classes not in (None, len(private.class_names)):
         count = len(private.class_names)
-        raise InputError(f"data.private.classes: must be {count}, as many as class_names (got {private.classes})")
+        raise InputError(f"data.private.classes: must be {count}, the number of class_names (got {private.classes})")
     if settings.part != 1:
         raise InputError(f"data.part: must be 1 with private data, as nodes use all of theirs (got {settings.part})")
     if settings.partition.clients is None:

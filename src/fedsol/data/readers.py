@@ -141,7 +141,7 @@ def read_npz(path: Path) -> dict[str, Array]:
             with stored:
                 return {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such file") from error
+        raise InputError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: cannot be read as an .npz file of plain arrays: {error}") from error
 

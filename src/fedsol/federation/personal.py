@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
 class PersonalSettings(Table):
     """Everything that determines a client's personal model besides the federation and the global weights."""
 
-    method: Method = setting("finetune", "fine-tune, also ask nearest neighbors, or train alone")
+    method: Method = setting("finetune", "fine-tune, also use nearest neighbors, or train alone")
     epochs: tuple[Number, ...] = setting(
         (1, 5), "numbers of epochs after which the model is tested", min_length=1, strict=False
     )

@@ -46,7 +46,7 @@ SIZES = {
 
 
 def partitions() -> Figure:
-    """How ten clients share CIFAR-10 at every level of heterogeneity."""
+    """Return the figure of CIFAR-10 split among ten clients at every level of heterogeneity."""
     cells = [
         Cell((kind, level, column), {"partition": kind.lower(), "level": level}, reads=CIFAR)
         for kind, levels in LEVELS.items()
@@ -89,7 +89,7 @@ def _draw_partitions(table: Table, ours: Mapping[Key, Ours], folders: Folders) -
 
 
 def medical() -> Figure:
-    """Images of every class of the two medical datasets."""
+    """Return the figure of images of every class of the two medical datasets."""
     cells = [
         Cell(("", name, column), {"dataset": DATASETS[name]}, reads=DATASETS[name])
         for name in MEDICAL

@@ -29,7 +29,7 @@ FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
 
 
 def learning_factors(name: str = "learning-factors", methods: Sequence[str] = ("FedAvg", "FedSOL")) -> Figure:
-    """Accuracy by sampling ratio, local epochs, learning rate and rho."""
+    """Return the figure of accuracy by sampling ratio, local epochs, learning rate and rho."""
     cells = [
         run_cell(
             (factor, method, f"{value:g}"),
@@ -45,12 +45,12 @@ def learning_factors(name: str = "learning-factors", methods: Sequence[str] = ("
 
 
 def learning_factors_sam() -> Figure:
-    """The same for FedSAM and FedASAM."""
+    """Return the same figure for FedSAM and FedASAM."""
     return learning_factors("learning-factors-sam", ("FedSAM", "FedASAM"))
 
 
 def adaptive_strength() -> Figure:
-    """Fixed against adaptive strength by rho."""
+    """Return the figure of fixed and adaptive strength by rho."""
     cells = [
         run_cell(
             ("", strength, f"rho = {rho:g}"),
@@ -88,7 +88,7 @@ def draw_factors(title: str, table: Table, ours: Mapping[Key, Ours], folders: Fo
 
 
 def learning_curves() -> Figure:
-    """The runs of the main table with LDA (alpha = 0.1), round by round, with the extra rows."""
+    """Return the figure of the main table's runs with LDA (alpha = 0.1), round by round, with the extra rows."""
     cells = [
         Cell(("", cell.key[1], cell.key[2].removesuffix(f", {LDA}")), cell.facts, cell.experiment, extra=cell.extra)
         for cell in main().cells
@@ -135,29 +135,29 @@ def draw_smoothed(runs: Mapping[str, Sequence[Run]], path: Path, title: str) -> 
 
 
 def orthogonality() -> Figure:
-    """Proximal loss and cosine by rho."""
+    """Return the figure of proximal loss and cosine by rho."""
     runs = {f"rho {rho:g}": experiment(CIFAR, LDA, fedsol(rho=rho)) for rho in (0.0, 0.5, 1.0, 2.0)}
     return _analysis("orthogonality", runs)
 
 
 def landscape() -> Figure:
-    """The loss around the final models."""
+    """Return the figure of the loss around the final models."""
     return _analysis("landscape", _runs(LDA, "FedAvg", "FedASAM", "FedSOL"))
 
 
 def strength() -> Figure:
-    """Lambda by layer."""
+    """Return the figure of Lambda by layer."""
     run = experiment(CIFAR, LDA, fedsol(rho=1.0), changes={"rounds": 200})
     return _recorded_analysis("strength", {"FedSOL, rho 1": run})
 
 
 def divergence() -> Figure:
-    """Distance between the weights of clients."""
+    """Return the figure of the distance between the weights of clients."""
     return _recorded_analysis("divergence", _runs(LDA, "FedAvg", "FedSOL"))
 
 
 def preservation() -> Figure:
-    """What local training forgets, by class."""
+    """Return the figure of what local training forgets, by class."""
     return _recorded_analysis("preservation", _runs("s = 2", "FedAvg", "FedSOL"))
 
 

@@ -63,7 +63,7 @@ class PersonalAccuracy(Accuracy):
 
 @trained_table("personalized", PersonalAccuracy())
 def personalized(_: str, row: str, column: str) -> Made:
-    """Mean and deviation over clients; the paper's deviation is over clients too."""
+    """Return a cell's run; its mean and deviation are over clients, as in the paper."""
     method, _, epochs = row.partition(", e = ")
     # No client takes part in a round of Local-only.
     changes = {"rounds": 1} if method == "Local-only" else {}

@@ -40,7 +40,7 @@ def _labeled(row: str, column: str, model: str = "cnn") -> Made:
 
 @trained_table("gradient-projection")
 def gradient_projection(_: str, row: str, column: str) -> Made:
-    """Proximal losses, added and projected."""
+    """Return a cell of the proximal losses, added and projected."""
     usage = {"base": "auxiliary", "projection": "projected"}[column]
     loss, algorithm = {
         "None (FedAvg)": ("none", METHODS["FedAvg"]),
@@ -73,7 +73,7 @@ def _rho(block: str, column: str) -> float:
 
 
 def main() -> TrainedTable:
-    """All methods on all datasets; FedSOL by other readings, FedDyn and MOON are extra rows."""
+    """Return all methods on all datasets; other readings of FedSOL, FedDyn and MOON are extra rows."""
     table = _paper_main()
     extras = []
     for cell in (cell for cell in table.cells if cell.key[1] == "FedSOL"):
@@ -92,13 +92,13 @@ def main() -> TrainedTable:
 
 @trained_table("architectures")
 def architectures(block: str, row: str, column: str) -> Made:
-    """Methods by model."""
+    """Return a cell of the methods by model."""
     return _labeled(row, column, MODELS[block])
 
 
 @trained_table("combinations")
 def combinations(_: str, row: str, column: str) -> Made:
-    """FedSOL's perturbation with the proximal gradients of other methods."""
+    """Return a cell of FedSOL's perturbation with the proximal gradients of other methods."""
     dataset, _, usage = column.partition(", ")
     algorithm = dict(METHODS[row])
     if usage == "combined":
@@ -110,7 +110,7 @@ def combinations(_: str, row: str, column: str) -> Made:
 
 @trained_table("partial")
 def partial(_: str, row: str, column: str) -> Made:
-    """What is perturbed, by rho."""
+    """Return a cell of what is perturbed, by rho."""
     rho = float(column.removeprefix("rho = "))
     algorithm = fedsol(rho=rho, perturb=row.lower()) if rho else METHODS["FedAvg"]
     return experiment(CIFAR, LDA, algorithm), {"perturb": row.lower(), "rho": f"{rho:g}"}
@@ -118,13 +118,13 @@ def partial(_: str, row: str, column: str) -> Made:
 
 @trained_table("larger-datasets")
 def larger_datasets(_: str, row: str, column: str) -> Made:
-    """CIFAR-100 and ImageNet-100."""
+    """Return a cell of CIFAR-100 and ImageNet-100."""
     return _labeled(row, column, "resnet18")
 
 
 @trained_table("larger-models")
 def larger_models(_: str, row: str, column: str) -> Made:
-    """Full and head perturbation of larger models."""
+    """Return a cell of full and head perturbation of larger models."""
     perturb = {"FedAvg": {}, "FedSOL (full)": {"perturb": "all"}, "FedSOL (head)": {"perturb": "head"}}[column]
     algorithm = fedsol(**perturb) if perturb else METHODS["FedAvg"]
     return experiment(CIFAR, LDA, algorithm, MODELS[row]), {**_method(column.partition(" ")[0]), **perturb}
@@ -132,7 +132,7 @@ def larger_models(_: str, row: str, column: str) -> Made:
 
 @trained_table("objectives")
 def objectives(_: str, row: str, __: str) -> Made:
-    """Other ways to combine the two losses."""
+    """Return a cell of other ways to combine the two losses."""
     known = {"A0": METHODS["FedAvg"], "A1": fedsol(rho=1.5), "A5": fedsol(usage="auxiliary")}
     ablation = {**fedsol(rho=1.5), "name": "fedsol-ablation", "strategy": row}
     del ablation["usage"]

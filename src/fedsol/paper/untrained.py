@@ -38,7 +38,7 @@ def _computed(heading: Heading, cells: Sequence[Cell], values: Values) -> Untrai
 
 
 def hyperparameters() -> UntrainedTable:
-    """The selected hyperparameters, and fedsol's defaults."""
+    """Return the selected hyperparameters and fedsol's defaults."""
 
     def default(facts: Mapping[str, str]) -> float:
         settings = {item["name"]: item["default"] for item in settings_of(find_algorithm(facts["method"]))}
@@ -59,7 +59,7 @@ def hyperparameters() -> UntrainedTable:
 
 
 def scenarios() -> UntrainedTable:
-    """The federation of every dataset, and the one that fedsol has by default."""
+    """Return the paper's federation for every dataset and fedsol's default."""
     names = {"clients": "clients", "rounds": "rounds", "sampling ratio": "fraction"}
     return _untrained_table(
         "scenarios",
@@ -69,7 +69,7 @@ def scenarios() -> UntrainedTable:
 
 
 def flops() -> UntrainedTable:
-    """The cost of a step by what is perturbed."""
+    """Return the cost of a step by what is perturbed."""
 
     def values(cells: Sequence[Cell]) -> list[float]:
         methods = {row: make_algorithm(fedsol(perturb=row.lower())) for row in ("All", "Body", "Head")}
@@ -81,7 +81,7 @@ def flops() -> UntrainedTable:
 
 
 def latency() -> UntrainedTable:
-    """The time of a step by method."""
+    """Return the time of a step by method."""
 
     def values(cells: Sequence[Cell]) -> list[float]:
         methods = {cell.key[2]: make_algorithm(LATENCY_METHODS[cell.key[2]]) for cell in cells}
@@ -93,7 +93,7 @@ def latency() -> UntrainedTable:
 
 
 def toy_example() -> Figure:
-    """The two descents of the toy example, and where they end."""
+    """Return the two descents of the toy example and where they end."""
     settings, coordinates = ToySettings(), ("u*", "v*")
     formulas = {"FedProx": fedprox_fixed_point(settings), "FedSOL": fedsol_fixed_point(settings)}
     cells = [

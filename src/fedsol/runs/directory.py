@@ -47,7 +47,7 @@ class RunDirectory:
     def check_exists(self) -> None:
         """Raise `InputError` unless a run was started here."""
         if not self.exists:
-            raise InputError(f"{self.path}: there is no run here (no experiment.toml)")
+            raise InputError(f"{self.path}: no run here (no experiment.toml)")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -54,19 +54,19 @@ class Callback:
     """Follow a run: override what you need. A callback must not change the run."""
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
-        """Called before the first round of this process; `rows` are those of rounds finished earlier."""
+        """Handle the start of this process; `rows` are those of rounds finished earlier."""
 
     def round_started(self, round_number: int, clients: Sequence[int]) -> None:
-        """Called when the clients of a round are known."""
+        """Handle the start of a round, when its clients are known."""
 
     def client_finished(self, update: Update) -> None:
-        """Called when a client's update has come in."""
+        """Handle a client's update when it arrives."""
 
     def round_finished(self, result: RoundResult) -> None:
-        """Called when a round is finished and saved."""
+        """Handle a round that is finished and saved."""
 
     def finished(self, run: Run) -> None:
-        """Called at the end of the run: complete, or interrupted after saving."""
+        """Handle the end of the run: complete, or interrupted after saving."""
 
 
 def train(
