@@ -120,7 +120,7 @@ def test_results_do_not_go_into_the_directory_of_a_run(folders, tmp_path):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     done = fedsol("personalize", run, "--epochs", "0", "--out", run)
     assert done.exit_code == 2, done.output
-    assert "is the directory of a run" in done.output
+    assert "is a run directory" in done.output
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
