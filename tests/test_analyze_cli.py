@@ -154,7 +154,7 @@ def test_bad_input_about_a_run_leaves_nothing_behind():
         (["--what", "curves,divergence", "--clients", "8"], "--clients: must be 0 to 7 (got 8)"),
         (["--what", "curves,landscape", "--points", "1"], "--points: must be 3 or more (got 1)"),
         (["--what", "landscape", "--radius", "-1"], "--radius: must be greater than 0 and finite (got -1.0)"),
-        (["--what", "curves", "--set", "rounds=3"], "--set: is not allowed for a run"),
+        (["--what", "curves", "--set", "rounds=3"], "--set: is not allowed with a run"),
     ):
         done = fedsol("analyze", "fedavg", *arguments)
         assert done.exit_code == 2, done.output

@@ -103,7 +103,7 @@ def find(names: Sequence[str], what: Sequence[str], changes: Sequence[str]) -> R
     if not names:
         raise InputError(f"RUN: is missing; {reading[0]} requires a run directory")
     if changes:
-        raise InputError("--set: is not allowed with a run, which has its own settings; allowed: with --what cost")
+        raise InputError("--set: is not allowed with a run, which has its own settings; allowed: with an experiment")
     runs = find_runs([Path(name) for name in names])
     on_data = [name for name in what if ANALYSES[name].source == "data"]
     for run in runs:
