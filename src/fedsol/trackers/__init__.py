@@ -19,7 +19,7 @@ def check_tracker(name: str) -> None:
     if name not in TRACKERS:
         raise unknown_name("tracker", name, TRACKERS)
     if find_spec(name) is None:
-        raise InputError(f"tracker: {name!r} requires a missing package; run: pip install 'fedsol[{name}]'")
+        raise InputError(f"tracker: {name!r} is not installed; run: pip install 'fedsol[{name}]'")
 
 
 def make_tracker(name: str, directory: str | Path) -> "Tracker":
