@@ -29,5 +29,5 @@ def test_a_step_moves_the_body_and_not_the_head():
 
 
 def test_a_model_without_a_body_is_refused():
-    with pytest.raises(InputError, match=r"client\.trains: must be 'all' for a model without weights beside its"):
+    with pytest.raises(InputError, match=r"client\.trains: must be 'all' for a model with no weights besides its"):
         frozen_names(make_algorithm({"name": "fedbabu"}), ClientSettings(), split(OnlyHead(1, 2), (1,)))
