@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 settings.register_profile("fedsol", deadline=None, derandomize=True)
 settings.load_profile("fedsol")
 
+
+# A shell lets what it starts in the background ignore Ctrl-C; the programs that tests start must hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW = ("test_deployment.py", "test_simulation.py", "test_walkthrough.py", "test_notebook.py", "test_kills.py")
 """Files whose tests mostly wait for other processes: started first, so that they overlap with the rest."""
