@@ -15,10 +15,10 @@ def _random_images(train: int, test: int, side: int, channels: int) -> dict[str,
 
 
 def like_cifar10() -> dict[str, np.ndarray]:
-    """50,000 and 10,000 colour images of 32 x 32."""
+    """50,000 and 10,000 color images of 32 x 32."""
     return _random_images(50_000, 10_000, 32, 3)
 
 
 def like_mnist() -> dict[str, np.ndarray]:
-    """60,000 and 10,000 grey images of 28 x 28."""
+    """60,000 and 10,000 gray images of 28 x 28."""
     return _random_images(60_000, 10_000, 28, 1)

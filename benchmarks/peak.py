@@ -41,7 +41,7 @@ def main() -> None:
             "peak_gflops_per_second": peak / 1e9,
             "training_gflops_per_second": achieved / 1e9,
             "share_of_peak": achieved / peak,
-            "what": "a client of 500 images, one epoch, one thread: data path, optimiser and bookkeeping included",
+            "what": "a client of 500 images, one epoch, one thread: data path, optimizer and bookkeeping included",
             "took_seconds": time.perf_counter() - start,
         },
     )

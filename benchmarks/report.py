@@ -71,7 +71,7 @@ Ten clients of 500 images, five epochs, and the evaluation on 10,000 images.
 | | |
 |---|---|
 | two workers over one | **{result["speed_up"]:.2f} ×** |
-| neither forward, backward nor optimiser (data path, aggregation, bookkeeping) | **{beside}** |
+| neither forward, backward nor optimizer (data path, aggregation, bookkeeping) | **{beside}** |
 
 {made_on(result)}"""
 

@@ -1,4 +1,4 @@
-"""Question 3: two workers against one; and what in a round is neither forward, backward nor optimiser?"""
+"""Question 3: two workers against one; and what in a round is neither forward, backward nor optimizer?"""
 
 import time
 from collections.abc import Callable

@@ -38,7 +38,7 @@ REPETITIONS = 60
 
 
 def step_of(federation: Federation, table: dict[str, object]) -> Callable[[], None]:
-    """One optimiser step of a method, away from the anchor, on batches that are ready."""
+    """One optimizer step of a method, away from the anchor, on batches that are ready."""
     algorithm = make_algorithm(table)
     anchor = pick(federation.initial_weights(), federation.model.names)
     task = Task(federation.model, anchor, {}, {}, lr=0.01, momentum=0.9)

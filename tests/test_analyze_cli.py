@@ -41,7 +41,7 @@ def test_all_analyses_of_one_run_are_figures_and_data():
     assert "orthogonality-rounds" not in done.output
 
 
-def test_runs_are_compared_over_the_rounds_that_were_analysed():
+def test_runs_are_compared_over_the_rounds_that_were_analyzed():
     for name in ("fedavg", "fedsol"):
         run(name, "--analyze", "divergence,preservation,strength,orthogonality")
     done = fedsol("analyze", "fedavg", "fedsol", "--what", "divergence,preservation,orthogonality", "-o", "figures")

@@ -56,7 +56,7 @@ def trained_job(algorithm):
 
 
 @every_case
-def test_states_and_payloads_round_trip_through_serialisation(case, tmp_path):
+def test_states_and_payloads_round_trip_through_serialization(case, tmp_path):
     algorithm = make_algorithm(case.table)
     task, weights, _, server, own, view = trained_job(algorithm)
     for state in (server, own, *algorithm.finish(task, weights, 3, view)):

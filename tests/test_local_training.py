@@ -1,4 +1,4 @@
-"""A client's training against a plain torch loop: `backward()` and an optimiser that is not fused."""
+"""A client's training against a plain torch loop: `backward()` and an optimizer that is not fused."""
 
 import copy
 
@@ -87,7 +87,7 @@ def models_and_optimizers():
             yield pytest.param(name, optimizer, marks=[pytest.mark.full] if large else [])
 
 
-@pytest.mark.parametrize(("name", "optimizer"), models_and_optimizers())
+@pytest.mark.parametrize(("name", "optimizer"), list(models_and_optimizers()))
 def test_local_training_is_what_a_plain_torch_loop_does(name, optimizer):
     """In double precision, so that nothing but rounding is left."""
     model, data = model_of(name).double(), client_data()

@@ -20,7 +20,7 @@ from fedsol.cli.app import app
 WORK = Path("runs/gallery")
 IMAGES = Path("docs/images/gallery")
 PAGE = Path("docs/gallery.md")
-COLOURS = 160
+COLORS = 160
 """Pictures are stored with a palette: half the size, and no difference to see."""
 
 SHORT = "--set rounds=20 --seeds 0,1"
@@ -130,7 +130,7 @@ ENTRIES = (
     ),
     Entry(
         "The toy example",
-        "Two weights, one local minimum: FedProx turns towards the direction of greater curvature, FedSOL keeps the "
+        "Two weights, one local minimum: FedProx turns toward the direction of greater curvature, FedSOL keeps the "
         "direction of the minimum and stays rho nearer. Crosses are the paper's formulas.",
         ("analyze --what toy --out runs/gallery/toy",),
         ("toy/toy",),
@@ -198,7 +198,7 @@ def copy_pictures(entry: Entry) -> list[Path]:
     for picture in entry.pictures:
         target = IMAGES / f"{picture.replace('/', '-')}.png"
         with Image.open(WORK / f"{picture}.png") as image:
-            image.convert("RGB").quantize(COLOURS).save(target, optimize=True)
+            image.convert("RGB").quantize(COLORS).save(target, optimize=True)
         copies.append(target)
     return copies
 

@@ -37,7 +37,7 @@ def training_loader(client: int) -> DataLoader:
     """Shuffled batches of one client's images."""
     arrays, indices = arrays_and_indices()
     chosen = indices[client]
-    inputs = torch.from_numpy(workload().normalised(arrays["x_train"][chosen]))
+    inputs = torch.from_numpy(workload().normalized(arrays["x_train"][chosen]))
     labels = torch.from_numpy(arrays["y_train"][chosen])
     return DataLoader(TensorDataset(inputs, labels), batch_size=workload().batch_size, shuffle=True)
 
@@ -88,7 +88,7 @@ def main(grid: Grid, _context: Context) -> None:
     work, record = workload(), Record()
     torch.set_num_threads(os.cpu_count() or 1)
     arrays, _ = arrays_and_indices()
-    test_set = TensorDataset(torch.from_numpy(work.normalised(arrays["x_test"])), torch.from_numpy(arrays["y_test"]))
+    test_set = TensorDataset(torch.from_numpy(work.normalized(arrays["x_test"])), torch.from_numpy(arrays["y_test"]))
     test_loader = DataLoader(test_set, batch_size=work.evaluate_batch)
     network = NETWORKS[work.network]()
 

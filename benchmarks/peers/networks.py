@@ -19,7 +19,7 @@ class SmallNetwork(nn.Sequential):
 
 
 class PaperNetwork(nn.Sequential):
-    """The CNN of the federated averaging paper for 32 x 32 colour images, layer by layer as papers write it."""
+    """The CNN of the federated averaging paper for 32 x 32 color images, layer by layer as papers write it."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -82,10 +82,10 @@ class Clock(TrainingProcessCallback):
 def datasets(work: Workload) -> tuple[FederatedDataset, Dataset]:
     """The clients' data and the test set, as tensors in memory, which pfl's guide calls the fastest way."""
     arrays = work.arrays()
-    inputs, labels = torch.from_numpy(work.normalised(arrays["x_train"])), torch.from_numpy(arrays["y_train"])
+    inputs, labels = torch.from_numpy(work.normalized(arrays["x_train"])), torch.from_numpy(arrays["y_train"])
     users = {client: (inputs[chosen], labels[chosen]) for client, chosen in enumerate(work.indices())}
     sampler = get_user_sampler("minimize_reuse", list(users))
-    test = (torch.from_numpy(work.normalised(arrays["x_test"])), torch.from_numpy(arrays["y_test"]))
+    test = (torch.from_numpy(work.normalized(arrays["x_test"])), torch.from_numpy(arrays["y_test"]))
     return FederatedDataset.from_slices(users, sampler), Dataset(raw_data=test)
 
 

@@ -51,7 +51,7 @@ class Workload:
         """The training images of every client."""
         return [np.array(client) for client in json.loads(Path(self.partition).read_text(encoding="utf-8"))]
 
-    def normalised(self, images: np.ndarray) -> np.ndarray:
+    def normalized(self, images: np.ndarray) -> np.ndarray:
         """Images as float32, as the network sees them."""
         mean = np.array(self.mean, dtype=np.float32)[:, None, None]
         std = np.array(self.std, dtype=np.float32)[:, None, None]

@@ -16,7 +16,7 @@ def test_the_effective_steps():
         assert float(payload[STEPS]) == pytest.approx(expected)
 
 
-def test_normalised_averaging():
+def test_normalized_averaging():
     # a = (10, 10); client 0 (share 1/4) moved by (-4, 0) in 2 steps, client 1 (share 3/4) by (0, -8) in 4 steps.
     # Per step: (-2, 0) and (0, -2); averaged: (-0.5, -1.5); steps on average: 0.25 * 2 + 0.75 * 4 = 3.5.
     # w = a + 3.5 * (-0.5, -1.5) = (10 - 1.75, 10 - 5.25). (FedAvg would give (9, 4).)

@@ -142,7 +142,7 @@ def test_unknown_and_impossible_analyses_are_refused(four, tmp_path):
 
 
 def test_a_round_done_again_is_the_round_that_training_does(tiny, tmp_path):
-    """The run is cut off after two rounds; its third, analysed, has the weights that training aggregates."""
+    """The run is cut off after two rounds; its third, analyzed, has the weights that training aggregates."""
     experiment = tiny.override({"rounds": 3, "algorithm.name": "scaffold", "server.fraction": 0.125})
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(experiment, [StopAfter(2)], tmp_path / "run")
@@ -170,7 +170,7 @@ def test_a_finished_cosine_schedule_repeats_its_last_round(tiny, tmp_path):
     assert Replay(Run.load(tmp_path / "run")).next_round == 2
 
 
-def test_a_run_without_a_round_cannot_be_analysed(tiny, tmp_path):
+def test_a_run_without_a_round_cannot_be_analyzed(tiny, tmp_path):
     class StopAtOnce(fedsol.Callback):
         def round_started(self, round_number, clients):
             raise KeyboardInterrupt

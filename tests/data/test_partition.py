@@ -193,7 +193,7 @@ def test_repair_hands_over_runs_of_one_class() -> None:
     assert sum(held) <= 11
 
 
-def test_rounding_favours_no_client() -> None:
+def test_rounding_favors_no_client() -> None:
     """Equal proportions of 6 samples for 10 clients: each gets 0.6 on average, the first as well as the last."""
     generator = rng(3)
     draws = [partitions._dirichlet_counts(np.array([6] * 50), 10, generator, Dirichlet(1e12, False)) for _ in range(40)]

@@ -81,7 +81,7 @@ def test_a_folder_in_use_and_a_folder_without_an_app(tmp_path):
 
 @pytest.mark.parametrize("name", ["fedsol", "scaffold", "fednova", "moon"])
 def test_bytes_through_flower_are_those_of_the_estimate(name):
-    """Within 2 % of what is really serialised, for a model whose weights outweigh names and headers."""
+    """Within 2 % of what is really serialized, for a model whose weights outweigh names and headers."""
     settings = experiment(
         {"name": name}, model__options={"hidden": 2000}, rounds=2, engine__kind="flower", server__evaluate_every=2
     )

@@ -106,7 +106,7 @@ def test_pictures_of_factors(monkeypatch):
     assert Path("runs/paper/factors.png").stat().st_size > 5000
 
 
-def test_analysed_figures_keep_their_own_runs_and_rows(monkeypatch):
+def test_analyzed_figures_keep_their_own_runs_and_rows(monkeypatch):
     from fedsol.paper import figures
 
     made = {}

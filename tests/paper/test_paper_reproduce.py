@@ -119,7 +119,7 @@ def test_partial_runs_say_so():
     assert runs_in() == ["digits-dirichlet-0.1-small-part-0.5/fedavg+rounds=1/seed-1"]
 
 
-def test_other_settings_are_labelled_and_do_not_mix_with_the_papers():
+def test_other_settings_are_labeled_and_do_not_mix_with_the_papers():
     assert fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg").exit_code == 0
     options = ["--seeds", "0", "--only", "method=fedavg", "--set", "client.lr=0.1"]
     done = fedsol("reproduce", "small", *options)

@@ -261,7 +261,7 @@ def test_a_memory_holds_no_more_than_its_capacity(monkeypatch):
     assert sizes == [20, len(federation.partition[0])]
 
 
-def test_with_no_weight_on_neighbours_it_is_fine_tuning():
+def test_with_no_weight_on_neighbors_it_is_fine_tuning():
     federation = federation_of()
     weights = federation.initial_weights()
     plain = personalize_client(federation, weights, 0, resolve_settings(federation, 1))
@@ -269,7 +269,7 @@ def test_with_no_weight_on_neighbours_it_is_fine_tuning():
     assert [outcome.correct for outcome in mixed.after] == [outcome.correct for outcome in plain.after]
 
 
-def test_neighbours_are_sought_among_features_of_the_fine_tuned_model():
+def test_neighbors_are_sought_among_features_of_the_fine_tuned_model():
     """A brute-force kNN-Per around a model of torch's own, from the images to the count of right answers."""
     federation = federation_of(model__name="tests.reference.naive:smooth", model__options={})
     dataset, weights, client = federation.dataset, federation.initial_weights(), 1

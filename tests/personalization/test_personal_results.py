@@ -231,7 +231,7 @@ def test_the_table_of_clients_by_hand():
 
 @pytest.fixture(scope="module")
 def compared(run_folder, tmp_path_factory):
-    """FedAvg fine-tuned and with neighbours, Local-only of the same clients, and Local-only of others."""
+    """FedAvg fine-tuned and with neighbors, Local-only of the same clients, and Local-only of others."""
     folder = tmp_path_factory.mktemp("results")
     fedsol.personalize(run_folder, changes={"epochs": (1,)}, out=folder / "tuned")
     fedsol.personalize(run_folder, "knn-per", {"epochs": (1,)}, out=folder / "knn")

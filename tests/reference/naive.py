@@ -59,7 +59,7 @@ def convolutional(classes):
     return Convolutional((3, 8, 8), classes).double()
 
 
-def normalised(classes):
+def normalized(classes):
     body = nn.Sequential(nn.Conv2d(1, 4, kernel_size=3, stride=2), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten())
     return Model(body, 36, classes)
 

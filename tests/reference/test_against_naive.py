@@ -193,7 +193,7 @@ def test_the_papers_cnn_ends_with_the_naive_weights(algorithm):
 
 @pytest.mark.parametrize("algorithm", WITH_BATCH_NORM, ids=name_of)
 def test_running_statistics_are_the_naive_ones_too(algorithm):
-    assert difference(algorithm, {"model.name": "tests.reference.naive:normalised"}) <= 1e-5
+    assert difference(algorithm, {"model.name": "tests.reference.naive:normalized"}) <= 1e-5
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_server_optimizers_take_the_naive_steps(optimizer):
 
 
 @pytest.mark.parametrize("algorithm", [table("fedavg"), table("fednova"), table("feddyn")], ids=name_of)
-def test_uniform_shares_and_another_local_optimiser(algorithm):
+def test_uniform_shares_and_another_local_optimizer(algorithm):
     changes = {"server.weighting": "uniform", "client.momentum": 0.5, "client.epochs": 2, "server.lr_decay": 0.8}
     assert difference(algorithm, changes) <= 1e-5
 

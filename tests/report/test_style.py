@@ -1,4 +1,4 @@
-"""The common look: no global state, deterministic files, colours that can be told apart."""
+"""The common look: no global state, deterministic files, colors that can be told apart."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A federation of Flower nodes inside one process: real messages, serialised as on a wire; no network, no Ray."""
+"""A federation of Flower nodes inside one process: real messages, serialized as on a wire; no network, no Ray."""
 
 from collections.abc import Callable
 from pathlib import Path

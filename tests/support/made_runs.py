@@ -27,7 +27,7 @@ def make_run(
     counts: bool = True,
     analyses: bool = False,
 ) -> Path:
-    """A run whose accuracy rises from 10 % towards a height that depends on its settings and seed."""
+    """A run whose accuracy rises from 10 % toward a height that depends on its settings and seed."""
     experiment = Experiment(rounds=rounds, model={"name": "small"}).override(changes or {})
     experiment = experiment.override({"server.fraction": 0.2, "data.partition.clients": CLIENTS})
     rng = np.random.default_rng([experiment.seed, *map(ord, experiment.algorithm["name"])])

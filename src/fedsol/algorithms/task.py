@@ -1,4 +1,4 @@
-"""Task and Point: what a gradient rule may ask of one client's model. Autograd is used only here."""
+"""Task and Point: what a gradient rule may ask of one client's model. Training uses autograd only here."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ points = st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=2), min_size
 
 
 @given(points, points, st.integers(1, 6))
-def test_the_neighbours_are_those_of_a_brute_force_search_exactly(stored, queries, k):
+def test_the_neighbors_are_those_of_a_brute_force_search_exactly(stored, queries, k):
     """On a small grid, so that there are many ties."""
     memory = Memory(torch.tensor(stored).float(), torch.zeros(len(stored), dtype=torch.int64), 1)
     squares, positions = memory.nearest(torch.tensor(queries).float(), k)
@@ -63,7 +63,7 @@ def test_answers_are_those_of_a_brute_force_search(scale):
 
 
 def test_votes_by_hand():
-    # One feature, scale 1. The query 0 has neighbours at distance 0 (label 0), 1 (label 1) and 1 (label 1), then 5.
+    # One feature, scale 1. The query 0 has neighbors at distance 0 (label 0), 1 (label 1) and 1 (label 1), then 5.
     # Votes 1, 1/e, 1/e: the label 1 has 2 / (e + 2) of them.
     memory = Memory(torch.tensor([[5.0], [1.0], [-1.0], [0.0]]), torch.tensor([0, 1, 1, 0]), 2)
     share = 2 / (math.e + 2)
@@ -71,7 +71,7 @@ def test_votes_by_hand():
     torch.testing.assert_close(memory.probabilities(torch.zeros(1, 1), 3, 1.0), expected)
 
 
-def test_neighbours_far_away_still_vote():
+def test_neighbors_far_away_still_vote():
     """exp(-d^2) of each is 0 in floating point; relative to each other they are not."""
     memory = Memory(torch.tensor([[1000.0], [1001.0]]), torch.tensor([1, 0]), 2)
     answer = memory.probabilities(torch.zeros(1, 1), 5, 1.0)
@@ -81,11 +81,11 @@ def test_neighbours_far_away_still_vote():
 def test_the_mixing_weight_is_the_one_that_answers_best():
     sure, unsure = [0.9, 0.1], [0.45, 0.55]
     model = torch.tensor([sure, sure], dtype=torch.float64)
-    neighbours = torch.tensor([unsure, [0.0, 1.0]], dtype=torch.float64)
-    answers = Answers(model, neighbours)
-    # The first is right (label 0) unless the neighbours have more than 8/9; the second (label 1) if they have over 4/9.
+    neighbors = torch.tensor([unsure, [0.0, 1.0]], dtype=torch.float64)
+    answers = Answers(model, neighbors)
+    # The first is right (label 0) unless the neighbors have more than 8/9; the second (label 1) if they have over 4/9.
     assert [answers.correct(torch.tensor([0, 1]), mixing) for mixing in (0.4, 0.5, 0.8, 0.9)] == [1, 2, 2, 1]
     assert choose_mixing(answers, torch.tensor([0, 1])) == 0.5
     assert choose_mixing(answers, torch.tensor([0, 0])) == 0.4
     assert choose_mixing(answers, torch.tensor([1, 1])) == 0.9
-    assert choose_mixing(Answers(model[:0], neighbours[:0]), torch.tensor([], dtype=torch.int64)) == 0.5
+    assert choose_mixing(Answers(model[:0], neighbors[:0]), torch.tensor([], dtype=torch.int64)) == 0.5
