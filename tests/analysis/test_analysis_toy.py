@@ -1,4 +1,4 @@
-"""The toy example ends where the paper's formulas say. (Propositions 1 and 2: tests/test_theory.py.)"""
+"""The toy example ends where the paper's formulas say. (Propositions 1 and 2: tests/algorithms/test_theory.py.)"""
 
 import math
 

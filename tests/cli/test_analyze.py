@@ -199,7 +199,7 @@ def test_a_search_says_what_was_best():
 
 
 def test_a_sweep_with_a_failed_run_ends_with_1_and_its_table():
-    grid = ["--grid", "algorithm.factor=3.0,1.0", "--set", "algorithm.name=tests.test_sweep:FailsAbove"]
+    grid = ["--grid", "algorithm.factor=3.0,1.0", "--set", "algorithm.name=tests.studies.test_sweep:FailsAbove"]
     done = fedsol("sweep", *TINY, *grid, "--seeds", "0", "--out", "out")
     assert done.exit_code == 1, done.output
     assert "algorithm.factor=3 seed 0: the global model has values that are not finite" in done.output

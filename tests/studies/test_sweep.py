@@ -141,7 +141,7 @@ class FailsAbove(Algorithm):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_that_fails_does_not_stop_the_others(tiny, tmp_path, jobs):
-    base = tiny.override({"algorithm.name": "tests.test_sweep:FailsAbove"})
+    base = tiny.override({"algorithm.name": "tests.studies.test_sweep:FailsAbove"})
     found = sweep(parse_grid(["algorithm.factor=3.0,1.0"]), base, Study(tmp_path, [0], jobs=jobs))
     failed, fine = found.results
     assert "not finite" in failed.failures[0]
@@ -163,7 +163,7 @@ class Dies(Algorithm):
 def test_a_process_that_dies_is_a_failure_with_its_exit_code(tiny, tmp_path):
     specs = [
         RunSpec(name, tiny.override({"algorithm.name": algorithm}), tmp_path / name)
-        for name, algorithm in (("dies", "tests.test_sweep:Dies"), ("lives", "fedavg"))
+        for name, algorithm in (("dies", "tests.studies.test_sweep:Dies"), ("lives", "fedavg"))
     ]
     outcomes = {outcome.spec.label: outcome for outcome in run_many(specs, lambda _: (), False, jobs=2)}
     assert outcomes["dies"].failure == "dies: its process ended with exit code 7"

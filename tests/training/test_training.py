@@ -239,7 +239,7 @@ def test_an_unfit_update_is_rejected_counted_and_logged(tiny, monkeypatch, caplo
     monkeypatch.setattr(
         Federation, "train", lambda self, job: poison(original(self, job), kind if job.client % 2 else "")
     )
-    run = fedsol.train(tiny.model_copy(update={"algorithm": {"name": "tests.test_training:Poisoned"}}))
+    run = fedsol.train(tiny.model_copy(update={"algorithm": {"name": "tests.training.test_training:Poisoned"}}))
     for row in run.rows:
         odd = [client for client in row["client_ids"] if client % 2]
         assert row["rejected"] == len(odd)
@@ -424,7 +424,7 @@ class SeesTraining(Algorithm):
 
 def test_a_job_always_begins_in_training_mode(tiny):
     recorder = Recorder()
-    fedsol.train(tiny.model_copy(update={"algorithm": {"name": "tests.test_training:SeesTraining"}}), [recorder])
+    fedsol.train(tiny.model_copy(update={"algorithm": {"name": "tests.training.test_training:SeesTraining"}}), [recorder])
     updates = [update for result in recorder.results for update in result.updates]
     assert {float(update.payload["training"]) for update in updates} == {1.0}
 
