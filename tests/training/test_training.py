@@ -424,7 +424,8 @@ class SeesTraining(Algorithm):
 
 def test_a_job_always_begins_in_training_mode(tiny):
     recorder = Recorder()
-    fedsol.train(tiny.model_copy(update={"algorithm": {"name": "tests.training.test_training:SeesTraining"}}), [recorder])
+    seen = tiny.model_copy(update={"algorithm": {"name": "tests.training.test_training:SeesTraining"}})
+    fedsol.train(seen, [recorder])
     updates = [update for result in recorder.results for update in result.updates]
     assert {float(update.payload["training"]) for update in updates} == {1.0}
 
