@@ -1,5 +1,7 @@
 """What every algorithm promises: one table of everything under test, one test for each promise."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -209,3 +211,21 @@ def test_a_method_that_does_not_federate_has_rounds_without_clients():
     tables = experiment({"name": "local-only"}).model_dump(exclude_none=True)
     del tables["rounds"]
     assert build_federation(Experiment(**tables)).experiment.rounds == 1
+
+
+@dataclass(frozen=True)
+class Alone(fedsol.Algorithm):
+    def personal_settings(self):
+        return {"method": "local-only", "epochs": (1,)}
+
+
+@dataclass(frozen=True)
+class OldAlone(fedsol.Algorithm):
+    federates = False
+
+
+def test_a_users_method_says_by_its_personal_settings_that_it_does_not_federate():
+    run = fedsol.train(experiment({"name": "tests.test_contract:Alone"}))
+    assert [row["client_ids"] for row in run.rows] == [[]] * 2
+    with pytest.raises(fedsol.InputError, match=r"^OldAlone\.federates: is not used; return method 'local-only'"):
+        experiment({"name": "tests.test_contract:OldAlone"})

@@ -41,6 +41,16 @@ def test_all_analyses_of_one_run_are_figures_and_data():
     assert "orthogonality-rounds" not in done.output
 
 
+def test_a_run_without_rounds_for_clients_is_analyzed_like_any_other():
+    run("local-only")
+    done = fedsol("analyze", "local-only", *QUICK)
+    assert done.exit_code == 0, done.output
+    for name in ("divergence", "preservation", "strength"):
+        ((found,),) = [series["runs"] for series in json.loads(Path(f"local-only/analysis/{name}.json").read_text())]
+        assert found
+    assert {"orthogonality.json", "landscape.json", "cost.json", "toy.json"} <= set(names_in("local-only/analysis"))
+
+
 def test_runs_are_compared_over_the_rounds_that_were_analyzed():
     for name in ("fedavg", "fedsol"):
         run(name, "--analyze", "divergence,preservation,strength,orthogonality")

@@ -79,5 +79,5 @@ class Algorithm:
         return Algorithm()
 
     def personal_settings(self) -> dict[str, Any]:
-        """Return the settings with which `fedsol personalize` treats a run of this method by default."""
+        """Return how `fedsol personalize` treats a run by default; with `method` "local-only" it has no rounds."""
         return {}

@@ -58,6 +58,8 @@ def make_algorithm(table: Mapping[str, Any]) -> Any:
 @functools.cache
 def _checker(cls: type) -> type[BaseModel]:
     """Return the table that checks an algorithm's settings; it is cached, as building it is slow."""
+    if hasattr(cls, "federates"):
+        raise InputError(f"{cls.__name__}.federates: is not used; return method 'local-only' from personal_settings()")
     hints = get_type_hints(cls, include_extras=True)
     fields = {field.name: (hints[field.name], field) for field in dataclasses.fields(cls)}
     checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]

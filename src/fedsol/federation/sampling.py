@@ -3,15 +3,14 @@
 import torch
 from torch import Tensor
 
-from fedsol.algorithms import find_algorithm
-from fedsol.algorithms.personal import LocalOnly
+from fedsol.algorithms import make_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.core.randomness import generator_for
 
 
 def trains_alone(experiment: Experiment) -> bool:
-    """Whether every client trains alone (`local-only`), so that no client takes part in rounds."""
-    return issubclass(find_algorithm(experiment.algorithm["name"]), LocalOnly)
+    """Return whether every client trains alone, by its algorithm's own settings: then no client takes part in rounds."""
+    return bool(make_algorithm(experiment.algorithm).personal_settings().get("method") == "local-only")
 
 
 def sample_size(experiment: Experiment, clients: int) -> int:
@@ -22,8 +21,6 @@ def sample_size(experiment: Experiment, clients: int) -> int:
 
 def sample_clients(experiment: Experiment, clients: int, round_number: int) -> list[int]:
     """Return the ids of the clients of a round, ascending; they depend only on the seed and the round."""
-    if trains_alone(experiment):
-        return []
     order = torch.randperm(clients, generator=generator_for(experiment.seed, "sampling", round_number))
     return sorted(order[: sample_size(experiment, clients)].tolist())
 

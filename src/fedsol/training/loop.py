@@ -21,7 +21,7 @@ from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally, summarize_hold_out
 from fedsol.federation.federation import Federation, build_federation
-from fedsol.federation.sampling import sample_clients, sample_testers
+from fedsol.federation.sampling import sample_clients, sample_testers, trains_alone
 from fedsol.federation.tasks import EvaluateClient, Train, test_set_tasks
 from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import RunDirectory
@@ -186,7 +186,8 @@ class _Loop:
         start = time.perf_counter()
         before = self.server
         with self.interrupts.allowed():
-            clients = sample_clients(self.federation.experiment, self.federation.clients, round_number)
+            experiment, total = self.federation.experiment, self.federation.clients
+            clients = [] if trains_alone(experiment) else sample_clients(experiment, total, round_number)
             self._notify("round_started", round_number, clients)
             updates = self._train(round_number, clients)
             accepted = updates.accepted()
