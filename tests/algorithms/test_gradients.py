@@ -80,6 +80,12 @@ def test_scalars_and_vectors_have_a_strength_too(strength):
     assert float(found["scalar"]) == pytest.approx(1 / math.sqrt(3))
 
 
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_the_step_of_a_perturbation_is_the_public_function_bit_for_bit(strength):
+    step = Perturbation(2.0, strength, "head").step(DIRECTION, WEIGHTS, ANCHOR)
+    assert equal(step, perturbation(DIRECTION, WEIGHTS, ANCHOR, 2.0, strength))
+
+
 def test_perturbation_leaves_its_inputs_alone():
     before = {name: tensor.clone() for name, tensor in WEIGHTS.items()}
     perturbation(DIRECTION, WEIGHTS, ANCHOR, 2.0, "adaptive")

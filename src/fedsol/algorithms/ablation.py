@@ -64,7 +64,7 @@ class FedSOLAblation(Algorithm):
             direction = add(here.gradient(where=how.where, keep=True)[0], _direction(here, proximal, how.where))
         else:
             direction = _direction(here, proximal, how.where)
-        there = here.moved(gradients.perturbation(direction, weights, task.anchor, how.rho, how.strength))
+        there = here.moved(how.step(direction, weights, task.anchor))
         if self.strategy in ("A3", "A4"):
             return gradients.sum_at(there, proximal, self.beta)
         local_at, proximal_at = (here, there) if self.strategy == "A2" else (there, here)

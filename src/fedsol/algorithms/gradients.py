@@ -31,6 +31,20 @@ class Perturbation:
         """Whether nothing is perturbed while the head does not move: an adaptive perturbation of the head alone."""
         return self.where == "head" and self.strength != "fixed"
 
+    def step(self, direction: Weights, weights: Weights, anchor: Weights) -> Weights:
+        """Return `eps = rho * Lambda (.) g_p / ||g_p||` for the tensors of `direction` (equation 8).
+
+        Lambda (equation 7) is 1 for `fixed`; `|w - a| / ||w - a||` over each tensor for `adaptive`, and over the first
+        dimension of each tensor for `adaptive-column`. Where the weights have not moved, an adaptive Lambda is 0.
+        """
+        factor = self.rho / norm(direction).clamp_min(SMALLEST_NORM)
+        if self.strength == "fixed":
+            return {name: factor * tensor for name, tensor in direction.items()}
+        return {
+            name: factor * adaptive_lambda(weights[name] - anchor[name], self.strength) * tensor
+            for name, tensor in direction.items()
+        }
+
 
 def plain(task: Task, weights: Weights, batch: Batch) -> tuple[Weights, Tensor]:
     """Return `g_l`, the gradient of the local loss."""
@@ -64,22 +78,12 @@ def perturbed(
     if proximal.zero_at_anchor and equal(weights, task.anchor):
         return here.gradient()
     direction = proximal.gradient(here, how.where)
-    return here.moved(perturbation(direction, weights, task.anchor, how.rho, how.strength)).gradient()
+    return here.moved(how.step(direction, weights, task.anchor)).gradient()
 
 
 def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: float, strength: Strength) -> Weights:
-    """Return `eps = rho * Lambda (.) g_p / ||g_p||` for the tensors of `direction` (equation 8).
-
-    Lambda (equation 7) is 1 for `fixed`; `|w - a| / ||w - a||` over each tensor for `adaptive`, and over the first
-    dimension of each tensor for `adaptive-column`. Where the weights have not moved, an adaptive Lambda is 0.
-    """
-    factor = rho / norm(direction).clamp_min(SMALLEST_NORM)
-    if strength == "fixed":
-        return {name: factor * tensor for name, tensor in direction.items()}
-    return {
-        name: factor * adaptive_lambda(weights[name] - anchor[name], strength) * tensor
-        for name, tensor in direction.items()
-    }
+    """Return the step of a `Perturbation`, from numbers."""
+    return Perturbation(rho, strength).step(direction, weights, anchor)
 
 
 def adaptive_lambda(moved: Tensor, strength: Strength) -> Tensor:
@@ -93,7 +97,7 @@ def sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float) -> t
     """Return the local gradient at `w + eps` with SAM's `eps = rho g / ||g||`."""
     here = task.at(weights, batch)
     local, _ = here.gradient()
-    return here.moved(perturbation(local, weights, task.anchor, rho, "fixed")).gradient()
+    return here.moved(Perturbation(rho, "fixed").step(local, weights, task.anchor)).gradient()
 
 
 def adaptive_sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float) -> tuple[Weights, Tensor]:

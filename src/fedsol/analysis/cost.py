@@ -11,7 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
-from fedsol.algorithms.gradients import perturbation
 from fedsol.algorithms.proximal import OutputLoss, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
@@ -127,7 +126,7 @@ class LocalStep:
         if how is None or self.proximal is None:
             return self.gradient()
         direction = self.proximal.gradient(self.task.at(self.local, self.batch), how.where)
-        step = perturbation(direction, self.local, self.task.anchor, how.rho, how.strength)
+        step = how.step(direction, self.local, self.task.anchor)
         return self.task.at(add(self.local, step), self.batch).gradient()
 
     def proximal_flops(self) -> int:
