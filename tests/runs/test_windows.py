@@ -1,9 +1,13 @@
 """What Windows lacks is not needed for a run on the local engine."""
 
 import ast
+import io
 import subprocess
 import sys
 from pathlib import Path
+
+import fedsol
+from fedsol.analysis.rounds import callbacks_for
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
@@ -17,7 +21,12 @@ for name in {FUNCTIONS}:
     if hasattr(os, name):
         delattr(os, name)
 warnings.simplefilter("ignore")
+import importlib, pkgutil
 import fedsol
+import fedsol.cli.app
+for module in pkgutil.walk_packages(fedsol.__path__, "fedsol."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
 changes = {{"engine.kind": "local", "data.partition.clients": 5, "client.epochs": 1}}
 for rounds in (1, 2):
     experiment = fedsol.Experiment().override({{**changes, "rounds": rounds}})
@@ -37,3 +46,21 @@ def test_no_module_imports_at_its_top_what_windows_lacks():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
                 assert not names & MODULES, path
+
+
+def test_lines_end_alike_on_every_system(tmp_path, monkeypatch):
+    """Windows ends every line in its own way unless told otherwise; that would tear rows from their hashes."""
+    original, endings = io.open, {}
+
+    def opened(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **others):
+        if "b" not in mode and mode[0] in "aw":
+            endings[Path(file).name] = newline
+        return original(file, mode, buffering, encoding, errors, newline, **others)
+
+    monkeypatch.setattr(io, "open", opened)
+    experiment = fedsol.Experiment().override({"engine.kind": "local", "data.partition.clients": 5, "rounds": 1})
+    analyses = callbacks_for(["divergence"], tmp_path / "run", experiment)
+    fedsol.train(experiment.override({"client.epochs": 1}), analyses, tmp_path / "run")
+    fedsol.personalize(tmp_path / "run", changes={"epochs": (0,)}, out=tmp_path / "personal")
+    appended = {"metrics.jsonl", "divergence.jsonl", "clients.jsonl"}
+    assert {name: endings.get(name) for name in appended} == dict.fromkeys(appended, "\n")

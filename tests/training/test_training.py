@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -380,6 +381,10 @@ def test_a_run_does_not_resume_with_different_data_or_another_partition(tiny, tm
     with pytest.raises(InputError, match="started with a different partition"):
         fedsol.train(experiment, out="run", resume=True)
     np.savez("mine.npz", **arrays)
+    Path("run/partition.json").rename("elsewhere.json")
+    with pytest.raises(InputError, match=r"run/partition\.json: is missing$"):
+        fedsol.train(experiment, out="run", resume=True)
+    Path("elsewhere.json").rename("run/partition.json")
     assert len(fedsol.train(experiment, out="run", resume=True).rows) == 2
 
 

@@ -13,7 +13,7 @@ from fedsol.analysis.base import Analysis, Runs, Series, T, as_plain
 from fedsol.analysis.replay import LocalRound, Replay
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import unknown_name
-from fedsol.core.files import disk_errors_named, read_json_lines, write_atomically
+from fedsol.core.files import append_text, disk_errors_named, read_json_lines, write_atomically
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.plots.curves import Curve, curve_by_round
@@ -97,8 +97,7 @@ class RowWriter(Callback):
             return
         done = LocalRound(result.round, result.before, result.updates)
         row = as_plain(self._analysis.measure_round(self._federation, done))
-        with disk_errors_named(self._path), self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+        append_text(self._path, json.dumps(row, allow_nan=False) + "\n")
 
 
 def callbacks_for(names: Iterable[str], directory: Path, experiment: Experiment) -> list[Callback]:

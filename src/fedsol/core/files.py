@@ -30,6 +30,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     flush_folder(path.parent)
 
 
+def append_text(path: Path, text: str) -> None:
+    """Append to a file and flush it to the disk; lines end alike on every system."""
+    with disk_errors_named(path), path.open("a", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def make_directory(path: Path) -> None:
     """Make a directory that a user named, and those above it; do nothing if it exists."""
     try:

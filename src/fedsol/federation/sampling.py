@@ -9,7 +9,7 @@ from fedsol.core.randomness import generator_for
 
 
 def trains_alone(experiment: Experiment) -> bool:
-    """Return whether every client trains alone, by its algorithm's own settings: then no client takes part in rounds."""
+    """Return whether clients train alone, by the algorithm's personal settings: then none takes part in rounds."""
     return bool(make_algorithm(experiment.algorithm).personal_settings().get("method") == "local-only")
 
 

@@ -3,14 +3,20 @@
 import csv
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedsol.core.files import disk_errors_named, read_json_lines, sha256, tensors_to_bytes, write_atomically
+from fedsol.core.files import (
+    append_text,
+    disk_errors_named,
+    read_json_lines,
+    sha256,
+    tensors_to_bytes,
+    write_atomically,
+)
 from fedsol.core.weights import Weights
 from fedsol.data.manifest import partition_hash
 from fedsol.errors import InputError
@@ -95,11 +101,7 @@ class PersonalDirectory:
 
     def append(self, result: PersonalResult) -> None:
         """Append the result of a client."""
-        path = self.path / ROWS
-        with disk_errors_named(path), path.open("a", encoding="utf-8") as file:
-            file.write(_json_line(result))
-            file.flush()
-            os.fsync(file.fileno())
+        append_text(self.path / ROWS, _json_line(result))
 
     def finish(self, results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> None:
         """Write the table of clients and the summary."""

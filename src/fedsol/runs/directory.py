@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import differing_keys
 from fedsol.config.tables import PRIVATE
-from fedsol.core.files import disk_errors_named, make_directory, read_json_object, write_atomically
+from fedsol.core.files import append_text, disk_errors_named, make_directory, read_json_object, write_atomically
 from fedsol.data.manifest import Manifest, label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError, RunError
@@ -97,7 +97,8 @@ class RunDirectory:
             raise InputError(f"{self.path}: the data of {experiment.data.name} has changed since the run started")
         if experiment.data.name == PRIVATE:
             return  # only the nodes know their samples
-        partition = self.read_hashes()["partition_sha256"]
+        if (partition := self.read_hashes()["partition_sha256"]) is None:
+            raise InputError(f"{self.path / 'partition.json'}: is missing")
         if partition != partition_hash([indices.numpy() for indices in federation.partition]):
             raise InputError(f"{self.path}: the run started with a different partition (sha256 {partition})")
 
@@ -177,10 +178,7 @@ class RunDirectory:
 
     def append_row(self, row: Row) -> None:
         """Append the row of a finished round."""
-        with disk_errors_named(self._metrics), self._metrics.open("a") as file:
-            file.write(rows_to_text([row]))
-            file.flush()
-            os.fsync(file.fileno())
+        append_text(self._metrics, rows_to_text([row]))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
