@@ -251,7 +251,7 @@ def test_estimates_count_samples_and_tests(monkeypatch):
 
     def time_trial(trial):
         asked.append(trial.experiment.algorithm["name"])
-        return Speed(sample=0.5, update=0.0, test=0.01)
+        return Speed(sample=0.5, update=0.0, test=0.01, spread=0.0)
 
     monkeypatch.setattr(estimate, "time_trial", time_trial)
     runs = [small(name).override({"data.partition.kind": "iid"}) for name in ("fedsam", "fedavg")]

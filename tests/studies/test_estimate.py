@@ -1,6 +1,7 @@
 """Estimates: bytes that are exact, arithmetic done by hand, and honest words about what is not known."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_those_who_drop_out_send_nothing():
     assert counted["round_up"] == 1.5 * traffic.up
 
 
-SPEED = Speed(sample=0.01, update=0.25, test=0.001)
+SPEED = Speed(sample=0.01, update=0.25, test=0.001, spread=0.2)
 
 
 def test_a_trial_is_the_experiment_with_a_client_per_worker_and_few_steps(missing):
@@ -97,6 +98,7 @@ def test_a_trial_runs_whatever_faults_the_experiment_has():
     speed = estimate.time_trial(make_trial(plan_of(settings)))
     assert speed.sample > 0
     assert speed.update > 0
+    assert 0 <= speed.spread < 1
 
 
 def test_seconds_on_this_machine_by_hand(missing):
@@ -109,6 +111,7 @@ def test_seconds_on_this_machine_by_hand(missing):
     assert (found["server"], found["evaluation"]) == (1.75, 10.0)
     assert found["total"] == pytest.approx(5 * (training + 1.75) + 3 * 10)
     assert found["round"] == pytest.approx(found["total"] / 5)
+    assert (found["spread"], found["repeats"]) == (0.2, 2)
 
 
 def test_sizes_are_those_of_the_run_and_the_slowest_client_decides():
@@ -135,6 +138,11 @@ def test_a_deployment_by_hand(missing):
     assert found["client_rounds"] == pytest.approx(2)
     assert found["client_bytes"] == pytest.approx(2 * 2 * size)
     assert found["client_bytes_per_month"] == pytest.approx(30 * 86400 / 23.5 / 100 * 2 * size)
+    thirds = estimate.deploy(
+        replace(plan, sizes=np.full(30, 50), per_round=3), Network(interval=3600.0), SPEED, traffic
+    )
+    assert repr(thirds["client_bytes"]) == str(20 * 2 * size)
+    assert repr(thirds["client_bytes_per_month"]) == str(72 * 2 * size)
     narrow = replace(network, server_up=size, server_down=size / 2, interval=3600.0)
     found = estimate.deploy(plan, narrow, SPEED, traffic)
     assert (found["download"], found["upload"], found["round"]) == (10, 20, 3600)
@@ -144,10 +152,8 @@ def test_a_deployment_by_hand(missing):
 def test_memory_by_hand(missing):
     adam = missing.override({"algorithm.name": "scaffold", "server.optimizer": "adam", "server.checkpoint_every": 2})
     plan = plan_of(adam, clients=1_000_000, per_round=10, rounds=3, examples=50)
-    bench = make_trial(plan)
-    traffic = bytes_per_client(bench)
-    model = traffic.state
-    found = estimate.count_memory(plan, bench, process=1000)
+    model = bytes_per_client(make_trial(plan)).state
+    found = estimate.count_memory(plan, process=1000)
     assert found["model"] == model
     assert found["data"] == 60_000 * (3 * 32 * 32 + 8)
     assert found["updates"] == 10 * (model + 8)
@@ -158,16 +164,15 @@ def test_memory_by_hand(missing):
     assert found["states_in_memory"] == pytest.approx(touched * model, abs=1)
     parts = ("data", "updates", "server_state", "states_in_memory")
     assert found["server"] == 1000 + sum(found[part] for part in parts)
-    many = estimate.count_memory(replace(plan, experiment=plan.experiment.override({"rounds": 10**6})), bench, 0)
+    many = estimate.count_memory(replace(plan, experiment=plan.experiment.override({"rounds": 10**6})), 0)
     assert many["states_in_memory"] == MEMORY_BUDGET
 
 
 def test_the_state_of_clients_on_disk_is_what_a_run_writes(tmp_path):
     settings = experiment({"name": "scaffold"}, rounds=4)
     plan = plan_of(settings)
-    bench = make_trial(plan)
-    traffic = bytes_per_client(bench)
-    found = estimate.count_memory(plan, bench, 0)
+    traffic = bytes_per_client(make_trial(plan))
+    found = estimate.count_memory(plan, 0)
     run = fedsol.train(settings, out=tmp_path)
     touched = {client for row in run.rows for client in row["client_ids"]}
     files = sum(path.stat().st_size for path in (tmp_path / "checkpoints" / "clients").iterdir())
@@ -177,13 +182,36 @@ def test_the_state_of_clients_on_disk_is_what_a_run_writes(tmp_path):
 def test_a_step_needs_at_least_its_gradients_momentum_and_activations():
     """Weights, gradients and momentum, two hidden layers for 50 examples; not much more than that and the inputs."""
     plan = plan_of(experiment({"name": "fedavg"}))
-    bench = make_trial(plan)
-    model = bytes_per_client(bench).down
-    assert (
-        3 * model + 2 * 4 * 50 * 16
-        <= estimate.count_memory(plan, bench, 0)["training"]
-        <= 5 * model + 4 * (4 * 50 * 64)
-    )
+    model = bytes_per_client(make_trial(plan)).down
+    assert 3 * model + 2 * 4 * 50 * 16 <= estimate.count_memory(plan, 0)["training"] <= 5 * model + 4 * (4 * 50 * 64)
+
+
+def test_memory_is_that_of_the_largest_client(missing):
+    """Most clients have 2 samples and one has 500: its batches of 50 decide."""
+    plan = plan_of(missing, clients=10, examples=50)
+    unequal = replace(plan, sizes=np.array([2] * 9 + [500]))
+    found = estimate.count_memory(unequal, 0)["training"]
+    assert found == estimate.count_memory(replace(plan, sizes=np.full(10, 500)), 0)["training"]
+    assert found > estimate.count_memory(replace(plan, sizes=np.full(10, 2)), 0)["training"]
+
+
+PRIVATE = {"name": "private", "private": {"shape": [3, 8, 8], "classes": 4}, "partition": {"clients": 6}}
+
+
+@pytest.mark.parametrize("inputs", ["images", "features"])
+def test_private_data_is_estimated_on_random_samples(inputs):
+    settings = Experiment(data=PRIVATE, model={"name": "mlp"}, rounds=2, server={"fraction": 0.5})
+    plan = plan_of(settings.override({"data.private.inputs": inputs, "engine.kind": "local"}), examples=20)
+    assert plan.sizes.tolist() == [20] * 6
+    assert plan.assumptions[0] == "private: only the nodes have it; random samples of its shape stand in for it"
+    (found,) = estimate.estimate([plan], Network())
+    assert found["seconds"]["evaluation"] == 0
+    assert found["seconds"]["training"] > 0
+
+
+def test_private_data_needs_the_samples_of_a_client():
+    with pytest.raises(InputError, match="--examples: is missing; only the nodes know how much private data they have"):
+        plan_of(Experiment(data=PRIVATE, model={"name": "mlp"}))
 
 
 def test_data_that_is_missing_is_neither_downloaded_nor_needed(missing, tmp_path):
@@ -191,7 +219,7 @@ def test_data_that_is_missing_is_neither_downloaded_nor_needed(missing, tmp_path
     assert not plan.is_real
     assert (len(plan.sizes), plan.sizes.sum()) == (30, 50_000)
     assert plan.dataset.train.inputs.untyped_storage().nbytes() < 60_000
-    assert "random images" in plan.assumptions[0]
+    assert "random samples" in plan.assumptions[0]
     (found,) = estimate.estimate([plan], Network())
     assert found["seconds"]["total"] > 0
     assert found["deployment"] is None
@@ -238,14 +266,14 @@ def test_bandwidths(text, rate):
 
 @pytest.mark.parametrize("text", ["10", "fast", "0Mbit", "-1Mbit", "10mbit", ""])
 def test_what_is_no_bandwidth(text):
-    with pytest.raises(InputError, match=r"--up: must be a number greater than 0 with a unit, such as 10Mbit \(got"):
+    with pytest.raises(InputError, match=r"--up: must be .* such as 10Mbit \(got .*\); units: bit, B, kbit, .* GB$"):
         parse_quantity("--up", text, _BANDWIDTHS, "10Mbit")
 
 
 def test_durations():
     found = [parse_quantity("--interval", text, _SECONDS, "10min") for text in ("30s", "10 min", "1.5h", "1d")]
     assert found == [30, 600, 5400, 86400]
-    with pytest.raises(InputError, match=r"--interval: must be .* such as 10min \(got '10'\)"):
+    with pytest.raises(InputError, match=r"--interval: must be .* such as 10min \(got '10'\); units: s, min, h, d$"):
         parse_quantity("--interval", "10", _SECONDS, "10min")
 
 
@@ -284,6 +312,8 @@ def test_the_command_shows_a_row_for_each_method_and_its_assumptions(monkeypatch
     assert done.output.count("│ scaffold:steps=plain ") == 4
     assert "20 clients, 4 in a round, 7 rounds" in done.output
     assert "stragglers" in done.output
+    assert re.search(r"┃ +± ┃", done.output)
+    assert re.search(r"│ +\d+% │", done.output)
     assert "not given, so unlimited: --down, --server-up, --server-down" in done.output
 
 

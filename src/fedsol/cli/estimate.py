@@ -35,6 +35,7 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "This machine": {
         "round": ("s", "seconds.round"),
+        "±": ("%", "seconds.spread"),
         "all rounds": ("s", "seconds.total"),
         "memory": ("B", "memory.server"),
         "+ each worker": ("B", "memory.worker"),
@@ -58,7 +59,7 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "disk": ("B", "deployment.client_disk"),
     },
 }
-"""The printed tables: for each column, its unit (bytes, seconds or none) and the values to add up."""
+"""The printed tables: for each column, its unit (bytes, seconds, a share or none) and the values to add up."""
 
 
 def estimate(
@@ -122,7 +123,10 @@ def parse_quantity(option: str, text: str | None, units: Mapping[str, float], ex
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z/]+)", text.strip())
     value = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
     if value <= 0:
-        raise InputError(f"{option}: must be a number greater than 0 with a unit, such as {example} (got {text!r})")
+        known = ", ".join(unit for unit in units if "/" not in unit)
+        raise InputError(
+            f"{option}: must be a number greater than 0 with a unit, such as {example} (got {text!r}); units: {known}"
+        )
     return value
 
 
@@ -136,7 +140,7 @@ def _say_tables(plan: "Plan", found: Sequence[Mapping[str, Any]], notes: Sequenc
         f"{plan.clients:,} clients, {plan.per_round:,} in a round, {plan.rounds:,} rounds, {plan.workers} at a time on "
         f"this machine, {client.epochs} local epoch{'s' * (client.epochs > 1)}, batches of {client.batch_size}\n"
     )
-    show = {"B": show_bytes, "s": show_seconds, "": "{:.3g}".format}
+    show = {"B": show_bytes, "s": show_seconds, "%": "{:.0%}".format, "": "{:.3g}".format}
     values = [flatten(method) for method in found]
     for title, columns in TABLES.items():
         if found[0]["deployment"] is not None or not title.startswith("Deployment"):
@@ -158,8 +162,9 @@ def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
         *dict.fromkeys(note for plan in plans for note in plan.assumptions),
         "bytes: exact for weights, broadcast and payload, as in metrics.jsonl; framing and client states excluded",
         f"time: three short rounds on this machine at its current load{load}, scaled by samples, clients and rounds; "
-        "a busier machine, startup, reading data, checkpoints and [faults] excluded",
-        f"memory: tensors are counted and {process}; torch's scratch memory excluded",
+        "± is half the difference between the two that are timed and knows nothing of a busier machine later; "
+        "startup, reading data, checkpoints and [faults] excluded",
+        f"memory: tensors are counted, for the largest client, and {process}; torch's scratch memory excluded",
         "disk: checkpoints and client states of a simulation",
     ]
     if any(plan.experiment.faults.dropout for plan in plans):

@@ -25,9 +25,10 @@ from fedsol.training.loop import Callback, RoundResult, train_federation
 from fedsol.training.updates import expected_answers
 
 TRIAL_STEPS = 4  # local steps of a client in a trial round, at most
+TIMED_ROUNDS = 2  # the trial's rounds after the first, which warms up
 TRIAL_BATCHES = 8  # batches per worker in the trial's evaluation, at most
 SAMPLED_ROUNDS = 20  # rounds that are sampled to find their slowest client, at most
-MONTH = 30 * 86400.0
+MONTH = 30 * 86400
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,9 @@ def count_bytes(plan: Plan, traffic: ClientBytes) -> dict[str, int]:
     }
 
 
-def count_memory(plan: Plan, trial: Federation, process: int) -> dict[str, int]:
+def count_memory(plan: Plan, process: int) -> dict[str, int]:
     """Count the bytes of memory and disk of a simulation; `process` is the interpreter with its libraries."""
+    trial = make_trial(plan, int(plan.sizes.max()))
     traffic, server = bytes_per_client(trial), trial.initial_server()
     optimizer = apply_server_optimizer(trial.experiment.server, server, server).optimizer
     model = size_in_bytes(server.weights)
@@ -115,6 +117,7 @@ class Speed(NamedTuple):
     sample: float  # one worker trains on one sample
     update: float  # the server checks and averages one update
     test: float  # all workers together evaluate one test sample
+    spread: float  # of training: half the difference between the timed rounds, as a share of their mean
 
 
 class _Clock(Callback):
@@ -133,14 +136,15 @@ class _Clock(Callback):
         self.rounds[-1][2] = time.perf_counter()
 
 
-def make_trial(plan: Plan) -> Federation:
-    """Return the plan's federation with one typical client per worker, of few steps, and a part of the test set."""
+def make_trial(plan: Plan, samples: int | None = None) -> Federation:
+    """Return a federation of one client (of `samples`, or of average size) per worker, few steps and few tests."""
     settings = plan.experiment
     batch = settings.client.batch_size
-    size = max(1, min(round(plan.sizes.mean()), TRIAL_STEPS * batch))
+    size = max(1, min(samples or round(plan.sizes.mean()), TRIAL_STEPS * batch))
     changes = {
         "rounds": 3,
         "client.epochs": min(settings.client.epochs, max(1, TRIAL_STEPS // -(-size // batch))),
+        "data.name": "trial",  # its samples are at hand, even of private data
         "data.partition.held_out": 0.0,
         "server.fraction": 1.0,
         "server.min_updates": 1,
@@ -164,11 +168,11 @@ def time_trial(trial: Federation) -> Speed:
     """Run three rounds: the first warms up, the second is timed without evaluation, the third with it."""
     clock = _Clock()
     train_federation(trial, [clock])
-    _, (start, trained, end), (third_start, third_trained, third_end) = clock.rounds
-    training = (trained - start + third_trained - third_start) / 2
+    (second, server), (third, server_and_test) = [(done - start, end - done) for start, done, end in clock.rounds[1:]]
     samples = len(trial.dataset.train) * trial.experiment.client.epochs
-    evaluation = max(0.0, (third_end - third_trained) - (end - trained))
-    return Speed(training / samples, (end - trained) / trial.clients, evaluation / len(trial.dataset.test))
+    test = max(0.0, server_and_test - server) / len(trial.dataset.test) if len(trial.dataset.test) else 0.0
+    both = second + third
+    return Speed(both / TIMED_ROUNDS / samples, server / trial.clients, test, abs(second - third) / both)
 
 
 def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
@@ -179,7 +183,8 @@ def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
     evaluation = len(plan.dataset.test) * speed.test
     total = plan.rounds * (training + server) + plan.evaluations * evaluation
     phases = {"training": training, "server": server, "evaluation": evaluation}
-    return {**phases, "round": total / plan.rounds, "total": total}
+    whole = {"round": total / plan.rounds, "total": total}
+    return {**phases, **whole, "spread": speed.spread, "repeats": TIMED_ROUNDS}
 
 
 def deploy(plan: Plan, network: Network, speed: Speed, traffic: ClientBytes) -> dict[str, float]:
@@ -195,15 +200,20 @@ def deploy(plan: Plan, network: Network, speed: Speed, traffic: ClientBytes) -> 
     }
     busy = sum(phases.values())
     whole = max(busy, network.interval or 0.0)
-    client_bytes = count / plan.clients * (traffic.down + traffic.up)
+    sampled_bytes = count * (traffic.down + traffic.up)
     return {
         **phases,
         "round": whole,
         "total": (plan.rounds - 1) * whole + busy,
         "client_rounds": plan.rounds * count / plan.clients,
-        "client_bytes": plan.rounds * client_bytes,
-        "client_bytes_per_month": MONTH / whole * client_bytes,
+        "client_bytes": _exact(plan.rounds * sampled_bytes / plan.clients),
+        "client_bytes_per_month": _exact(MONTH * sampled_bytes / (plan.clients * whole)),
     }
+
+
+def _exact(value: float) -> float:
+    """Return a whole number as an int, so that JSON shows it as one."""
+    return int(value) if value.is_integer() else value
 
 
 def _transfer(size: int, client: float | None, server: float | None, clients: int) -> float:
@@ -219,7 +229,7 @@ def estimate(plans: Sequence[Plan], network: Network) -> list[dict[str, Any]]:
     process = max(0, _peak_of_process() - sum(read.values()))
     found = []
     for plan, trial, speed in zip(plans, trials, speeds, strict=True):
-        traffic, memory = bytes_per_client(trial), count_memory(plan, trial, process)
+        traffic, memory = bytes_per_client(trial), count_memory(plan, process)
         deployment: dict[str, float] | None = None
         if network != Network():
             server = process + memory["server_state"] + memory["updates"]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedsol.config.experiment import Experiment
-from fedsol.config.tables import DataSettings
+from fedsol.config.tables import PRIVATE, DataSettings
 from fedsol.core.randomness import generator_for
 from fedsol.data.catalog import SPECS, load_dataset, stored_shape, with_image_settings
 from fedsol.data.files import DatasetFiles
@@ -29,7 +29,7 @@ class Plan:
     label: str
     experiment: Experiment
     dataset: Dataset
-    is_real: bool  # else random images of the dataset's shape
+    is_real: bool  # else random samples of the dataset's shape
     sizes: NDArray[np.int64]  # samples of every client
     per_round: int  # clients in a round
     assumptions: tuple[str, ...]
@@ -67,22 +67,23 @@ def make_plans(variants: Sequence[Variant], per_round: int | None = None, exampl
         if trains_alone(variant.experiment):
             raise InputError(f"algorithm.name: {name!r} cannot be estimated: it has no rounds and sends nothing")
         key = settings.model_copy(update={"partition": type(settings.partition)()}).model_dump_json()
-        dataset, is_real = known[key] = known.get(key) or _read_data(settings)
+        dataset, is_real = known[key] = known.get(key) or _read_data(settings, examples)
         experiment = fill_defaults(variant.experiment, dataset)
         sizes, assumption = _sizes(experiment, dataset, examples)
         if per_round is not None:
             if per_round > len(sizes):
                 raise InputError(f"--per-round: must be at most {len(sizes)}, the number of clients (got {per_round})")
             experiment = experiment.override({"server.fraction": per_round / len(sizes)})
-        random = f"{settings.name} is not in {settings.root}: random images of its shape stand in for it"
+        absent = "only the nodes have it" if settings.name == PRIVATE else f"not in {settings.root}"
+        random = f"{settings.name}: {absent}; random samples of its shape stand in for it"
         assumptions = (assumption,) if is_real else (random, assumption)
         sampled = sample_size(experiment, len(sizes))
         plans.append(Plan(variant.label, experiment, dataset, is_real, sizes, sampled, assumptions))
     return plans
 
 
-def _read_data(settings: DataSettings) -> tuple[Dataset, bool]:
-    """Return the data if its files exist, else random images, and whether it is real; without downloading."""
+def _read_data(settings: DataSettings, examples: int | None) -> tuple[Dataset, bool]:
+    """Return the data if its files exist, else random samples, and whether it is real; without downloading."""
     spec = SPECS.get(settings.name)
     if spec is not None:
         found = DatasetFiles.remembered(spec, Path(settings.root).expanduser()).results()
@@ -91,7 +92,14 @@ def _read_data(settings: DataSettings) -> tuple[Dataset, bool]:
             train, test = (_random_split(shape, size, spec.classes) for size in (spec.train_size, test_size))
             statistics = (spec.classes, spec.mean, spec.std, spec.augmentation, spec.channels)
             return with_image_settings(Dataset(spec.name, train, test, *statistics), settings), False
-    return load_dataset(settings.model_copy(update={"download": False})), True
+    dataset = load_dataset(settings.model_copy(update={"download": False}))
+    if settings.name != PRIVATE:
+        return dataset, True
+    if examples is None:
+        raise InputError("--examples: is missing; only the nodes know how much private data they have")
+    train = _random_split(tuple(settings.private.shape), examples, dataset.classes)
+    inputs = train.inputs if settings.private.inputs == "images" else train.inputs / 256
+    return replace(dataset, train=replace(train, inputs=inputs)), False
 
 
 def _random_split(shape: tuple[int, ...], size: int, classes: int) -> Split:
