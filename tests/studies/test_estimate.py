@@ -191,8 +191,9 @@ def test_memory_is_that_of_the_largest_client(missing):
     plan = plan_of(missing, clients=10, examples=50)
     unequal = replace(plan, sizes=np.array([2] * 9 + [500]))
     found = estimate.count_memory(unequal, 0)["training"]
-    assert found == estimate.count_memory(replace(plan, sizes=np.full(10, 500)), 0)["training"]
-    assert found > estimate.count_memory(replace(plan, sizes=np.full(10, 2)), 0)["training"]
+    everyone = estimate.count_memory(replace(plan, sizes=np.full(10, 500)), 0)["training"]
+    assert found == pytest.approx(everyone, rel=1e-3)  # some scalars may live a moment longer
+    assert found > 1.05 * estimate.count_memory(replace(plan, sizes=np.full(10, 2)), 0)["training"]
 
 
 PRIVATE = {"name": "private", "private": {"shape": [3, 8, 8], "classes": 4}, "partition": {"clients": 6}}
