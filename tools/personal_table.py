@@ -4,7 +4,6 @@
 current. A cell whose results are not here says so.
 """
 
-import statistics
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fedsol.core.statistics import sample_mean_std
 from fedsol.personalization.comparison import Entry, read_entries
 from fedsol.personalization.statistics import accuracies_after, epochs_of, losers, spread
 
@@ -80,7 +80,7 @@ def _cells(folder: Path, name: str, row: int, alone: str = "local-only") -> list
     by_seed = [list(accuracies_after(entry.results, epochs).values()) for entry in entries]
     total = spread([accuracy for accuracies in by_seed for accuracy in accuracies])
     means = [mean for accuracies in by_seed if (mean := spread(accuracies).mean) is not None]
-    between = f" ({_points(statistics.stdev(means))})" if len(means) > 1 else ""
+    between = f" ({_points(of_seeds.std)})" if len(means) > 1 and (of_seeds := sample_mean_std(means)) else ""
     lost = [losers(entry.results, epochs, entry.alone) for entry in entries if entry.alone is not None]
     return [
         f"{_points(total.mean)} ± {_points(total.std)}{between}",

@@ -1,6 +1,5 @@
 """A table or figure of the paper: its cells, the experiments behind them and our numbers."""
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from rich.console import Console
 from fedsol.analysis.base import Output
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import differing_keys
+from fedsol.core.statistics import sample_mean_std
 from fedsol.paper.numbers import Heading, Key, Number
 from fedsol.paper.settings import SEEDS
 from fedsol.paper.store import flat
@@ -65,10 +65,11 @@ class Ours:
     @classmethod
     def of_runs(cls, cell: Cell, runs: Sequence[Run], values: Sequence[float]) -> "Ours | None":
         """Return the mean and deviation of the values of a cell's runs; None without a value."""
-        if not values or cell.experiment is None:
+        found = sample_mean_std(values)
+        if found is None or cell.experiment is None:
             return None
-        std = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.fmean(values), std, tuple(differences(cell.experiment, runs)), tuple(runs))
+        std = found.std if len(values) > 1 else None
+        return cls(found.mean, std, tuple(differences(cell.experiment, runs)), tuple(runs))
 
 
 def differences(paper: Experiment, runs: Sequence[Run]) -> list[str]:
