@@ -200,6 +200,7 @@ def test_selection():
 @pytest.mark.parametrize(
     ("only", "message"),
     [
+        ("", "'' is not allowed: must be KEY=VALUE"),
         ("cifar10", "must be KEY=VALUE"),
         ("method=fedavg,fedsol", "'fedsol' is not allowed: must be KEY=VALUE, several values as in"),
         ("datset=cifar10", "did you mean 'dataset'"),

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from fedsol.config.overrides import split_list
 from fedsol.config.tables import suggestion
 from fedsol.data.catalog import SPECS
 from fedsol.data.files import DatasetFiles, addresses
@@ -21,7 +22,7 @@ def select(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
         for key, value in cell.facts.items():
             known.setdefault(key, {})[_normal(value)] = value
     wanted: dict[str, list[str]] = {}
-    for part in (part.strip() for text in only for part in text.split(",")):
+    for part in (part for text in only for part in split_list(text) or [text]):
         key, separator, values = part.partition("=")
         if not separator:
             raise InputError(
