@@ -10,6 +10,7 @@ from fedsol.errors import RunError
 from fedsol.paper import registry
 from fedsol.paper.numbers import Heading
 from fedsol.paper.recipe import Accuracy, Ours, TrainedTable
+from fedsol.paper.reproduce import Reproduction
 from fedsol.paper.settings import METHODS, experiment
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.run import Run
@@ -295,3 +296,13 @@ def test_only_the_chosen_columns_are_shown_but_all_are_written():
     written = Path("runs/paper/scenarios.md").read_text()
     assert "clients: paper" in written
     assert "| SVHN | 100 |  |  | 200 | 200 | +0 |" in written
+
+
+def test_ctrl_c_says_how_to_resume(monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reproduction, "show", interrupt)
+    done = fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg")
+    assert done.exit_code == 130
+    assert "Saved in runs/paper. Resume with the same command." in done.output

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedsol.cli.console import console, show_warnings
+from fedsol.cli.console import console, resume_hint, show_warnings
 from fedsol.cli.options import JobsOption, SeedsOption, SetOption
 
 
@@ -37,4 +37,8 @@ def reproduce(
         return
     show_warnings()
     options = paper.Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], jobs)
-    (paper.estimate if estimate else paper.reproduce)(name, options, console)
+    if estimate:
+        paper.estimate(name, options, console)
+        return
+    with resume_hint(out, "the same command"):
+        paper.reproduce(name, options, console)

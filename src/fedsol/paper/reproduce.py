@@ -99,13 +99,8 @@ def reproduce(name: str, options: Options, console: Console) -> None:
     reproduction = Reproduction(find_recipe(name), options, console)
     check_data([spec.experiment.data.name for spec in reproduction.missing.values()], options.data_root)
     make_directory(options.out)
-    try:
-        failures = reproduction.train()
-        reproduction.show()
-    except KeyboardInterrupt:
-        if isinstance(reproduction.table, TrainedTable):
-            console.print(f"\nSaved in {reproduction.store.folder}. Continue with the same command.")
-        raise
+    failures = reproduction.train()
+    reproduction.show()
     if failures:
         raise RunError("\n".join(failures))
 
