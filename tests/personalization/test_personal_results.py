@@ -164,8 +164,17 @@ def test_a_run_without_a_model_is_refused(tmp_path):
     fedsol.train(experiment({"name": "fedavg"}), out=folder)
     for checkpoint in (folder / "checkpoints").glob("round-*"):
         (checkpoint / "checkpoint.json").unlink()
-    with pytest.raises(InputError, match="has no global model yet"):
-        fedsol.personalize(folder)
+    for run in (folder, fedsol.Run.load(folder)):
+        with pytest.raises(InputError, match=r"run: has no global model yet \(no intact checkpoint"):
+            fedsol.personalize(run)
+
+
+def test_a_killed_run_has_the_model_of_its_last_checkpoint_however_it_is_given(tmp_path):
+    fedsol.train(experiment({"name": "fedavg"}, server__checkpoint_every=1), out=tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints" / "round-000002")
+    found = [fedsol.personalize(run, changes={"epochs": (0,)}) for run in (tmp_path, fedsol.Run.load(tmp_path))]
+    assert [each.description["settings"]["after_round"] for each in found] == [1, 1]
+    assert found[0].results == found[1].results
 
 
 def test_a_model_of_too_few_rounds_is_said_to_be_one(tmp_path, caplog):

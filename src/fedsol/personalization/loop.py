@@ -134,20 +134,12 @@ def check_no_run(out: Path) -> None:
 
 
 def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, Weights, int]:
-    """Return the run's federation, its last global weights, and the number of finished rounds."""
-    if isinstance(run, Run):
-        return build_federation(run.experiment.override(where)), run.weights, len(run.rows)
-    folder = RunDirectory(Path(run))
-    federation = build_federation(folder.read_experiment().override(where))
-    folder.check_same_run(federation)
-    checkpoint = folder.checkpoints.newest()
-    if checkpoint is None:
-        raise no_model(folder)
-    if checkpoint.round != federation.experiment.rounds:
-        log.warning("%s: only %d of %s rounds are done", run, checkpoint.round, federation.experiment.rounds)
-    return federation, checkpoint.server.weights, checkpoint.round
-
-
-def no_model(folder: RunDirectory) -> InputError:
-    """Return the error for a run without a global model."""
-    return InputError(f"{folder.path}: has no global model yet (no intact checkpoint)")
+    """Return the run's federation, its last global weights, and the number of rounds that trained them."""
+    run = run if isinstance(run, Run) else Run.load(run)
+    run.check_model()
+    federation = build_federation(run.experiment.override(where))
+    if run.directory and run.files.exists:
+        run.files.check_same_run(federation)
+    if run.trained_rounds != federation.experiment.rounds:
+        log.warning("%s: only %d of %s rounds are done", run.directory, run.trained_rounds, run.experiment.rounds)
+    return federation, run.weights, run.trained_rounds

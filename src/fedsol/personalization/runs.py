@@ -14,11 +14,12 @@ from fedsol.core.files import make_directory, write_atomically
 from fedsol.errors import InputError
 from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
-from fedsol.personalization.loop import Personalizer, check_directory, check_no_run, no_model
+from fedsol.personalization.loop import Personalizer, check_directory, check_no_run
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.plots.personal import Accuracies, draw_distribution, draw_sizes
 from fedsol.runs.directory import RunDirectory
+from fedsol.runs.run import Run
 
 MOST_ROWS = 12
 """Rows of a picture; with more, only the last number of epochs of each method is drawn."""
@@ -126,15 +127,14 @@ def _short_name(path: Path, runs: Sequence[Path]) -> str:
 
 
 def _check_run(path: Path, request: Request) -> tuple[Any, ...]:
-    """Check the request against the small files of a run; return what identifies its clients and tests."""
-    folder = RunDirectory(path)
-    experiment = folder.read_experiment()
+    """Check the request against the files of a run; return what identifies its clients and tests."""
+    run = Run.load(path)
+    experiment = run.experiment
     settings = PersonalSettings(**{"method": request.method_for(path), **request.changes})
     held_out = experiment.data.partition.held_out
     check_held_out(held_out, settings)
-    if not folder.checkpoints.exist():
-        raise no_model(folder)
-    return federation_of({**folder.read_hashes(), "held_out": held_out, "seed": experiment.seed}, settings)
+    run.check_model()
+    return federation_of({**run.files.read_hashes(), "held_out": held_out, "seed": experiment.seed}, settings)
 
 
 def write_report(entries: Sequence[Entry], target: Path) -> None:

@@ -34,6 +34,7 @@ class Run:
         self.experiment = experiment
         self.rows = rows
         self.weights = weights or {}
+        self.trained_rounds = len(rows)
 
     @classmethod
     def load(cls, directory: str | Path) -> Self:
@@ -69,6 +70,16 @@ class Run:
     def weights(self) -> Weights:
         """The global weights after the last finished round; empty without a checkpoint."""
         return self.checkpoint.server.weights if self.checkpoint else {}
+
+    @cached_property
+    def trained_rounds(self) -> int:
+        """The number of rounds that trained `weights`; `rows` may have more if the run was killed."""
+        return self.checkpoint.round if self.checkpoint else 0
+
+    def check_model(self) -> None:
+        """Raise `InputError` if there are no global weights yet."""
+        if not self.weights:
+            raise InputError(f"{self.path}: has no global model yet (no intact checkpoint in 'checkpoints')")
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:
