@@ -241,7 +241,7 @@ OUTCOME = {"epochs": 1, "correct": 2, "accuracy": 0.5}
 )
 def test_what_is_no_result_is_refused(change, part):
     """Nodes send results, and people edit files."""
-    assert PersonalResult.from_values({**GOOD, "after": [OUTCOME]}).after == (personal.Outcome(1, 2, 0.5),)
+    assert PersonalResult.from_values({**GOOD, "after": [OUTCOME]}).after == (personal.EpochResult(1, 2, 0.5),)
     with pytest.raises(ValueError, match=re.escape(part)):
         PersonalResult.from_values({**GOOD, **change})
 

@@ -13,7 +13,7 @@ import fedsol
 from fedsol import InputError, RunError
 from fedsol.engines.base import LocalEngine
 from fedsol.federation.federation import Federation
-from fedsol.federation.personal import Outcome, PersonalResult
+from fedsol.federation.personal import EpochResult, PersonalResult
 from fedsol.personalization.comparison import as_rows, check_baselines, read_entries
 from fedsol.personalization.loop import Personalizer
 from fedsol.personalization.results import PersonalDirectory, client_table
@@ -25,7 +25,7 @@ WORKERS = {"engine.kind": "workers", "engine.workers": 2}
 
 def result(client, accuracies, size=10, mixing=None):
     """A client with these accuracies after 1, 2, … epochs."""
-    after = tuple(Outcome(epochs, 0, accuracy, mixing) for epochs, accuracy in enumerate(accuracies, start=1))
+    after = tuple(EpochResult(epochs, 0, accuracy, mixing) for epochs, accuracy in enumerate(accuracies, start=1))
     return PersonalResult(client, size, classes=2, test_size=20, before=0.25, after=after)
 
 

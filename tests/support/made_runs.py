@@ -12,7 +12,7 @@ from fedsol.analysis.base import as_plain
 from fedsol.analysis.divergence import Divergence
 from fedsol.analysis.preservation import Preservation
 from fedsol.data.manifest import Manifest, label_counts, save_manifest
-from fedsol.federation.personal import Outcome, PersonalResult
+from fedsol.federation.personal import EpochResult, PersonalResult
 from fedsol.personalization.results import PersonalDirectory
 
 CLIENTS = 20
@@ -98,7 +98,7 @@ def add_personal(folder: Path, method: str = "finetune", test: str = "matched") 
     place.begin({"settings": {"method": method, "test": test}})
     for client in range(5):
         before, after = (None, None) if client == 4 else (0.1 * client, 0.5 + 0.1 * client)
-        place.append(PersonalResult(client, 10, 2, 10, before, (Outcome(1, 1, before), Outcome(5, 1, after))))
+        place.append(PersonalResult(client, 10, 2, 10, before, (EpochResult(1, 1, before), EpochResult(5, 1, after))))
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -175,7 +175,7 @@ def matched_indices(federation: Federation, client: int, size: int) -> Tensor:
 
 @with_config(KNOWN_KEYS_ONLY)
 @dataclass(frozen=True)
-class Outcome:
+class EpochResult:
     """A personal model after some epochs."""
 
     epochs: Number
@@ -199,7 +199,7 @@ class PersonalResult:
     test_size: Number
     before: Share | None
     """Accuracy of the model it began with, on its own test set."""
-    after: tuple[Outcome, ...]
+    after: tuple[EpochResult, ...]
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "PersonalResult":
@@ -268,17 +268,17 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
 
 def _outcome(
     federation: Federation, weights: Weights, client: int, epochs: int, sets: OwnSets, settings: PersonalSettings
-) -> Outcome:
+) -> EpochResult:
     if settings.method != "knn-per":
         correct = _correct(federation, weights, sets.test)
-        return Outcome(epochs, correct, _accuracy(correct, sets))
+        return EpochResult(epochs, correct, _accuracy(correct, sets))
     memory = _remember(federation, weights, client, settings.capacity)
     if settings.mixing == "chosen":
         mixing = choose_mixing(_ask(federation, weights, memory, sets.validation, settings), sets.validation.labels)
     else:
         mixing = settings.mixing
     correct = _ask(federation, weights, memory, sets.test, settings).correct(sets.test.labels, mixing)
-    return Outcome(epochs, correct, _accuracy(correct, sets), mixing)
+    return EpochResult(epochs, correct, _accuracy(correct, sets), mixing)
 
 
 def _correct(federation: Federation, weights: Weights, samples: Subset) -> int:
