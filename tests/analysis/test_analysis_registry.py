@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsol.analysis import ANALYSES, Entry, make_analysis, names_of
+from fedsol.analysis import ANALYSES, AnalysisSpec, make_analysis, names_of
 from fedsol.analysis.base import Analysis
 from fedsol.analysis.rounds import RoundAnalysis
 from tests.support.cli import TINY, fedsol
@@ -45,7 +45,7 @@ class StepsAnalysis(RoundAnalysis[list, Steps]):
     def say(self, found):
         return [f"{item.label}: {len(item.runs[0])} rounds" for item in found]
 '''
-ROW = Entry("steps_analysis:StepsAnalysis", per_round=True)
+ROW = AnalysisSpec("steps_analysis:StepsAnalysis", per_round=True)
 
 
 def test_an_analysis_is_one_file_and_one_row(tmp_path, monkeypatch):

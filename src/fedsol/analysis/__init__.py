@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class AnalysisSpec:
     """A row of the registry: what `--help` says about an analysis, known without importing it."""
 
     place: str
@@ -23,16 +23,16 @@ class Entry:
     """Whether `fedsol run --analyze` can write it in every round (its class is a `RoundAnalysis`)."""
 
 
-ANALYSES: dict[str, Entry] = {
-    "curves": Entry("fedsol.analysis.curves:CurvesAnalysis", "metrics"),
-    "partition": Entry("fedsol.analysis.partition:PartitionAnalysis"),
-    "orthogonality": Entry("fedsol.analysis.orthogonality:OrthogonalityAnalysis", per_round=True),
-    "divergence": Entry("fedsol.analysis.divergence:DivergenceAnalysis", per_round=True),
-    "preservation": Entry("fedsol.analysis.preservation:PreservationAnalysis", per_round=True),
-    "strength": Entry("fedsol.analysis.strength:StrengthAnalysis", per_round=True),
-    "landscape": Entry("fedsol.analysis.landscape:LandscapeAnalysis"),
-    "cost": Entry("fedsol.analysis.cost:CostAnalysis", "nothing"),
-    "toy": Entry("fedsol.analysis.toy:ToyAnalysis", "nothing"),
+ANALYSES: dict[str, AnalysisSpec] = {
+    "curves": AnalysisSpec("fedsol.analysis.curves:CurvesAnalysis", "metrics"),
+    "partition": AnalysisSpec("fedsol.analysis.partition:PartitionAnalysis"),
+    "orthogonality": AnalysisSpec("fedsol.analysis.orthogonality:OrthogonalityAnalysis", per_round=True),
+    "divergence": AnalysisSpec("fedsol.analysis.divergence:DivergenceAnalysis", per_round=True),
+    "preservation": AnalysisSpec("fedsol.analysis.preservation:PreservationAnalysis", per_round=True),
+    "strength": AnalysisSpec("fedsol.analysis.strength:StrengthAnalysis", per_round=True),
+    "landscape": AnalysisSpec("fedsol.analysis.landscape:LandscapeAnalysis"),
+    "cost": AnalysisSpec("fedsol.analysis.cost:CostAnalysis", "nothing"),
+    "toy": AnalysisSpec("fedsol.analysis.toy:ToyAnalysis", "nothing"),
 }
 """Every analysis by its name, in the order of `--what all`."""
 
@@ -40,7 +40,7 @@ ANALYSES: dict[str, Entry] = {
 def names_of(**values: object) -> list[str]:
     """Return the names of the analyses whose row has these values."""
     return [
-        name for name, entry in ANALYSES.items() if all(getattr(entry, key) == value for key, value in values.items())
+        name for name, spec in ANALYSES.items() if all(getattr(spec, key) == value for key, value in values.items())
     ]
 
 
