@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 console = Console(markup=False, highlight=False, soft_wrap=True)
 say = console.print
@@ -29,7 +29,7 @@ def say_table(
     text_columns: int = 1,
 ) -> None:
     """Print a table: text columns first, then number columns, aligned right."""
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    table = RichTable(title=title, caption=caption, title_justify="left", caption_justify="left")
     for number, heading in enumerate(headings):
         if number < text_columns:
             table.add_column(heading, overflow="fold")

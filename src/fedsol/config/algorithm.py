@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ValidationError, create_model
 
 from fedsol.config.catalog import ALGORITHMS, DEFAULT_ALGORITHM
-from fedsol.config.tables import Table, input_error, unknown_name
+from fedsol.config.tables import Settings, input_error, unknown_name
 from fedsol.core.imports import import_object
 from fedsol.errors import InputError
 
@@ -62,7 +62,7 @@ def _checker(cls: type) -> type[BaseModel]:
         raise InputError(f"{cls.__name__}.federates: is not used; return method 'local-only' from personal_settings()")
     hints = get_type_hints(cls, include_extras=True)
     fields = {field.name: (hints[field.name], field) for field in dataclasses.fields(cls)}
-    checker: type[BaseModel] = create_model(cls.__name__, __base__=Table, **fields)  # type: ignore[call-overload]
+    checker: type[BaseModel] = create_model(cls.__name__, __base__=Settings, **fields)  # type: ignore[call-overload]
     return checker
 
 

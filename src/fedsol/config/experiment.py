@@ -24,7 +24,7 @@ from fedsol.config.tables import (
     ModelSettings,
     PrivacySettings,
     ServerSettings,
-    Table,
+    Settings,
     input_error,
     setting,
     suggestion,
@@ -32,7 +32,7 @@ from fedsol.config.tables import (
 from fedsol.errors import InputError
 
 
-class Experiment(Table):
+class Experiment(Settings):
     """One run, completely described: the same experiment gives bitwise the same result."""
 
     seed: int = setting(0, "for everything random: partition, initial weights, sampling, batches", ge=0)
@@ -167,12 +167,12 @@ def find_experiment(name: str) -> dict[str, Any]:
     return copy.deepcopy(EXPERIMENTS[name].tables)
 
 
-def _walk(path: str, table: type[Table]) -> Iterator[tuple[str, type[Table]]]:
+def _walk(path: str, table: type[Settings]) -> Iterator[tuple[str, type[Settings]]]:
     yield path, table
     for name, field in table.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Table):
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
             yield from _walk(f"{path}.{name}".lstrip("."), field.annotation)
 
 
-TABLES: dict[str, type[Table]] = dict(_walk("", Experiment))
+TABLES: dict[str, type[Settings]] = dict(_walk("", Experiment))
 """Every table of the experiment file except `[algorithm]`, whose keys depend on the algorithm."""

@@ -13,7 +13,7 @@ PRIVATE = "private"
 """The name of data that only the nodes of a deployment have."""
 
 
-class Table(BaseModel):
+class Settings(BaseModel):
     """A table of settings: unknown keys and wrong types are errors, nothing is converted silently."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
@@ -24,7 +24,7 @@ def setting(default: Any, description: str = "", **bounds: Any) -> Any:
     return Field(default, description=description, **bounds)
 
 
-class PartitionSettings(Table):
+class PartitionSettings(Settings):
     """`[data.partition]`: how the training set is split among clients."""
 
     kind: Literal["iid", "sharding", "dirichlet", "file", "own"] = setting(
@@ -42,7 +42,7 @@ class PartitionSettings(Table):
     held_out: float = setting(0.0, "share of each client's samples that form its hold-out set", ge=0, lt=1)
 
 
-class AugmentationSettings(Table):
+class AugmentationSettings(Settings):
     """`[data.augmentation]`: overrides the dataset's training transform, key by key."""
 
     pad: int | None = setting(None, "pad by this many pixels and crop back", ge=0)
@@ -51,7 +51,7 @@ class AugmentationSettings(Table):
     cutout: int | None = setting(None, "side of the square that is blanked out; 0 for none", ge=0)
 
 
-class PrivateSettings(Table):
+class PrivateSettings(Settings):
     """`[data.private]`: what the data of all nodes has in common, if `data.name = "private"`."""
 
     shape: list[Count] = setting([], "shape of one input: [channels, height, width] for images, any shape for features")
@@ -63,7 +63,7 @@ class PrivateSettings(Table):
     test: str | None = setting(None, "the server's own test set, if it has one: an .npz file or an image folder")
 
 
-class DataSettings(Table):
+class DataSettings(Settings):
     """`[data]`: which data, and where it is."""
 
     name: str = setting(
@@ -88,7 +88,7 @@ class DataSettings(Table):
     private: PrivateSettings = PrivateSettings()
 
 
-class ModelSettings(Table):
+class ModelSettings(Settings):
     """`[model]`: which network."""
 
     name: str | None = setting(
@@ -98,7 +98,7 @@ class ModelSettings(Table):
     options: dict[str, Any] = setting({}, "arguments of the model's factory")
 
 
-class ClientSettings(Table):
+class ClientSettings(Settings):
     """`[client]`: local training."""
 
     epochs: int = setting(5, "passes over the client's data in a round", ge=1)
@@ -114,7 +114,7 @@ class ClientSettings(Table):
     )
 
 
-class ServerSettings(Table):
+class ServerSettings(Settings):
     """`[server]`: rounds as the server sees them."""
 
     fraction: float | None = setting(None, "share of clients sampled each round (default: the dataset's)", gt=0, le=1)
@@ -149,7 +149,7 @@ class ServerSettings(Table):
     checkpoint_every: int = setting(1, "rounds between checkpoints", ge=1)
 
 
-class FaultSettings(Table):
+class FaultSettings(Settings):
     """`[faults]`: an unreliable federation, simulated. Each is a probability for each sampled client and round."""
 
     dropout: float = setting(0.0, "that it never answers", ge=0, le=1)
@@ -163,7 +163,7 @@ class FaultSettings(Table):
     corruption_scale: float = setting(1.0, "size of the noise; length of the flipped change", gt=0)
 
 
-class EngineSettings(Table):
+class EngineSettings(Settings):
     """`[engine]`: where clients are trained. `kind` and `workers` change no result; another device may."""
 
     kind: Literal["local", "workers", "flower"] = setting(
@@ -181,7 +181,7 @@ class EngineSettings(Table):
     patience: float = setting(60.0, "flower: seconds that a round waits for the nodes of all its clients", ge=0)
 
 
-class PrivacySettings(Table):
+class PrivacySettings(Settings):
     """`[privacy]`: differential privacy of the clients, with Flower's noise, which is drawn again in every run."""
 
     clipping: Literal["off", "server", "client"] = setting(

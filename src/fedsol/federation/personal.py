@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.personal import KNNPer, LocalOnly
 from fedsol.config.fields import Number, Share
-from fedsol.config.tables import Table, input_error, setting
+from fedsol.config.tables import Settings, input_error, setting
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
 from fedsol.core.weights import Weights, clone, on_device
@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
 """The methods that make a personal model, each with the settings that differ from the defaults below."""
 
 
-class PersonalSettings(Table):
+class PersonalSettings(Settings):
     """Everything that determines a client's personal model besides the federation and the global weights."""
 
     method: Method = setting("finetune", "fine-tune, also use nearest neighbors, or train alone")
