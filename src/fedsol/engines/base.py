@@ -7,7 +7,7 @@ from typing import Self
 
 from fedsol.core.messages import Missing, ServerState, Update
 from fedsol.federation.federation import Federation
-from fedsol.federation.tasks import A, Task
+from fedsol.federation.tasks import A, EngineTask
 
 Aggregation = Callable[[ServerState, Sequence[Update]], ServerState]
 
@@ -22,7 +22,7 @@ class Engine(ABC):
     """How many tasks run at the same time on this machine."""
 
     @abstractmethod
-    def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A | Missing]]:
+    def run(self, tasks: Sequence[EngineTask[A]]) -> Iterator[tuple[EngineTask[A], A | Missing]]:
         """Yield each task with its answer, in any order, as they are finished.
 
         The tasks are of one kind and share their weights (and broadcast).
@@ -51,6 +51,6 @@ class LocalEngine(Engine):
     def __init__(self, federation: Federation) -> None:
         self._federation = federation
 
-    def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A]]:
+    def run(self, tasks: Sequence[EngineTask[A]]) -> Iterator[tuple[EngineTask[A], A]]:
         for task in tasks:
             yield task, task.answer(self._federation)

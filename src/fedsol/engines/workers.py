@@ -28,7 +28,7 @@ from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation, assemble
 from fedsol.federation.personal import PersonalResult, PersonalSettings
-from fedsol.federation.tasks import A, EvaluateClient, EvaluateTest, Personalize, Task, Train
+from fedsol.federation.tasks import A, EngineTask, EvaluateClient, EvaluateTest, Personalize, Train
 
 ATTEMPTS = 3
 """How many times a task is tried before its dying workers stop the run."""
@@ -72,7 +72,7 @@ class WorkersEngine(Engine):
         self._round = b""
         self.workers = count
 
-    def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A]]:
+    def run(self, tasks: Sequence[EngineTask[A]]) -> Iterator[tuple[EngineTask[A], A]]:
         if not tasks:
             return
         self._begin_round(tasks[0])
@@ -99,7 +99,7 @@ class WorkersEngine(Engine):
         for worker in self._workers:
             worker.stop()
 
-    def _begin_round(self, task: Task[Any]) -> None:
+    def _begin_round(self, task: EngineTask[Any]) -> None:
         """Serialize what every worker needs before its first task; weights that it already has are not sent again."""
         weights, broadcast = task.shared()
         if weights is self._weights and not broadcast and not self._broadcast:
@@ -125,7 +125,7 @@ class WorkersEngine(Engine):
 class _Attempt(Generic[A]):
     """A task, and how many workers died on it."""
 
-    def __init__(self, task: Task[A]) -> None:
+    def __init__(self, task: EngineTask[A]) -> None:
         self.task = task
         self.failures = 0
 
@@ -142,7 +142,7 @@ class _Worker:
         self.channel = Channel(ours)
         self.has_weights = False
 
-    def begin(self, task: Task[Any], weights: bytes) -> None:
+    def begin(self, task: EngineTask[Any], weights: bytes) -> None:
         """Send a task, and before it the round's weights if they are not there yet."""
         state = task.complete_job().state if isinstance(task, Train) else {}
         try:
@@ -201,7 +201,7 @@ def serve(
         channel.send(reply, content)
 
 
-def _message(task: Task[Any]) -> Message:
+def _message(task: EngineTask[Any]) -> Message:
     """Return a task as a message, without its tensors."""
     match task:
         case Train(job):
@@ -215,7 +215,7 @@ def _message(task: Task[Any]) -> Message:
     raise TypeError(f"a worker cannot do a {type(task).__name__}")
 
 
-def _task_from(message: Message, tensors: State, weights: Weights, broadcast: State) -> Task[Any]:
+def _task_from(message: Message, tensors: State, weights: Weights, broadcast: State) -> EngineTask[Any]:
     """Return the task of a message, on the weights of its round."""
     match message:
         case {"kind": "train"}:

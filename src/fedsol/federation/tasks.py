@@ -18,7 +18,7 @@ SMALLEST_PART = 1000
 """Fewest examples of the test set that are worth a separate task."""
 
 
-class Task(ABC, Generic[A]):
+class EngineTask(ABC, Generic[A]):
     """Work on global weights. The tasks of one call of an engine are of one kind and share their weights."""
 
     @abstractmethod
@@ -35,7 +35,7 @@ class Task(ABC, Generic[A]):
 
 
 @dataclass(frozen=True)
-class Train(Task[Update]):
+class Train(EngineTask[Update]):
     """Train a client; its own state is loaded when it is the job's turn."""
 
     job: Job
@@ -61,7 +61,7 @@ class Train(Task[Update]):
 
 
 @dataclass(frozen=True)
-class _Weights(Task[A]):
+class _Weights(EngineTask[A]):
     weights: Weights
 
     def shared(self) -> tuple[Weights, State]:

@@ -18,7 +18,7 @@ from fedsol.engines.flower.nodes import Nodes, receive
 from fedsol.engines.flower.privacy import aggregate_privately, check_privacy
 from fedsol.errors import RunError
 from fedsol.federation.federation import Federation
-from fedsol.federation.tasks import A, EvaluateClient, Personalize, Task, Train
+from fedsol.federation.tasks import A, EngineTask, EvaluateClient, Personalize, Train
 from fedsol.runs.directory import RunDirectory
 
 PAUSE = 1.0
@@ -56,7 +56,7 @@ class GridEngine(Engine):
         """Pause between two polls for replies."""
         time.sleep(PAUSE)
 
-    def run(self, tasks: Sequence[Task[A]]) -> Iterator[tuple[Task[A], A | Missing]]:
+    def run(self, tasks: Sequence[EngineTask[A]]) -> Iterator[tuple[EngineTask[A], A | Missing]]:
         """Evaluate the test set on the server itself; send everything else to the clients' nodes."""
         by_client: dict[int, Any] = {
             task.client: task for task in tasks if isinstance(task, Train | EvaluateClient | Personalize)
@@ -82,7 +82,7 @@ class GridEngine(Engine):
     def _nodes(self) -> Nodes:
         return Nodes(self.connect(), self._federation.clients, self.wait)
 
-    def _nodes_for(self, clients: Sequence[int], task: Task[Any]) -> dict[int, int]:
+    def _nodes_for(self, clients: Sequence[int], task: EngineTask[Any]) -> dict[int, int]:
         """Return the nodes of the clients; training waits for them, evaluation does not."""
         if not isinstance(task, Train):
             return self._nodes.connected(clients)
@@ -94,7 +94,7 @@ class GridEngine(Engine):
             )
         return nodes
 
-    def _messages(self, tasks: Mapping[int, Task[Any]], nodes: Mapping[int, int]) -> dict[int, Message]:
+    def _messages(self, tasks: Mapping[int, EngineTask[Any]], nodes: Mapping[int, int]) -> dict[int, Message]:
         """Return one message per client, all with the same arrays of weights, experiment and id of the run."""
         if not tasks:
             return {}
@@ -115,7 +115,7 @@ class GridEngine(Engine):
             for client, task in tasks.items()
         }
 
-    def _answer(self, task: Task[Any], client: int, reply: Message) -> Any:
+    def _answer(self, task: EngineTask[Any], client: int, reply: Message) -> Any:
         if reply.has_error():
             return self._missing(client, reply.error.reason or f"Flower's error {reply.error.code}")
         try:

@@ -16,7 +16,7 @@ from fedsol.core.messages import Job, State, Update, referenced_round, state_ref
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.personal import PersonalResult, PersonalSettings
-from fedsol.federation.tasks import EvaluateClient, Personalize, Task, Train
+from fedsol.federation.tasks import EngineTask, EvaluateClient, Personalize, Train
 
 WEIGHTS = "arrays"
 CONFIG = "config"
@@ -57,7 +57,7 @@ def _tensor(array: Array) -> Tensor:
         raise MalformedError(f"has an array that cannot be read ({error})") from error
 
 
-def task_records(task: Task[Any], weights: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
+def task_records(task: EngineTask[Any], weights: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
     """Return a task for a client as a message, with the configuration that all messages have."""
     assert isinstance(task, Train | EvaluateClient | Personalize)
     values: dict[str, Any] = {**config, "client": task.client}
