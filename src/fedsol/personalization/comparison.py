@@ -10,6 +10,7 @@ from fedsol.errors import InputError
 from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import summary_of
+from fedsol.runs.groups import as_text, differences
 
 SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")
 
@@ -119,8 +120,7 @@ def _name_and_settings(entry: Entry, entries: Sequence[Entry]) -> str:
     """Return the name, and the values in which it differs from others of that name."""
     rivals = [_values(other) for other in entries if _name(other) == _name(entry)]
     own = _values(entry)
-    differing = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
-    return ", ".join([_name(entry), *(f"{key} = {own[key]}" for key in differing)])
+    return ", ".join([_name(entry), *(f"{key} = {as_text(own[key])}" for key in differences(rivals) if key in own)])
 
 
 def _values(entry: Entry) -> dict[str, Any]:
