@@ -32,7 +32,7 @@ def say_table(
     table = RichTable(title=title, caption=caption, title_justify="left", caption_justify="left")
     for number, heading in enumerate(headings):
         if number < text_columns:
-            table.add_column(heading, overflow="fold")
+            table.add_column(heading, overflow="fold", no_wrap=heading == "name")
         else:
             table.add_column(heading, justify="right", no_wrap=" " not in heading)
     for row in rows:

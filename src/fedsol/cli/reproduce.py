@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedsol.cli.console import console, resume_hint, show_warnings
+from fedsol.cli.console import console, resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import JobsOption, SeedsOption, SetOption
 
 
@@ -33,7 +33,8 @@ def reproduce(
     from fedsol.studies.variants import parse_seeds
 
     if name == "list":
-        paper.list_recipes(console)
+        say_table(["name", "kind", "what", "cells", "data"], paper.recipe_rows(), "recipes", text_columns=5)
+        say("Each cell runs with 3 seeds. fedsol reproduce NAME --estimate says how long that takes here.")
         return
     show_warnings()
     options = paper.Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], jobs)

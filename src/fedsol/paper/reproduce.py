@@ -1,14 +1,13 @@
 """`fedsol reproduce`: run the cells of a recipe, resumably, and show the table."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table as RichTable
 
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import parse_override
@@ -78,20 +77,15 @@ class Options:
         return [name for name, is_given in given.items() if is_given]
 
 
-def list_recipes(console: Console) -> None:
-    """Print every recipe: `fedsol reproduce list`."""
-    shown = RichTable(title="recipes", title_justify="left")
-    for column in ("name", "kind", "what", "cells", "data"):
-        shown.add_column(column, overflow="fold", no_wrap=column in ("name", "kind"))
+def recipe_rows() -> Iterator[list[str]]:
+    """Return name, kind, title, number of cells and data of every recipe."""
     for name in RECIPES:
         recipe = find_recipe(name)
         table = table_of(recipe)
         cells = [cell for cell in table.cells if not cell.extra]
         data = dict.fromkeys(cell.dataset for cell in cells if cell.dataset)
         kind = "figure" if isinstance(recipe, Figure) else "table"
-        shown.add_row(name, kind, table.heading.title, str(len(cells)), ", ".join(data) or "none")
-    console.print(shown)
-    console.print("Each cell runs with 3 seeds. fedsol reproduce NAME --estimate says how long that takes here.")
+        yield [name, kind, table.heading.title, str(len(cells)), ", ".join(data) or "none"]
 
 
 def reproduce(name: str, options: Options, console: Console) -> None:
