@@ -55,8 +55,8 @@ def sweep(
     show_warnings()
     out = out or new_directory("sweep")
     base, axes, seed_list = read_experiment(experiment, changes), parse_grid(grid or []), parse_seeds(seeds)
-    settings = trials or math.prod(len(axis.values) for axis in axes if isinstance(axis, Choice))
-    study = Study(out, seed_list, resume, jobs, finished=_counter(settings * len(seed_list)))
+    combinations = trials or math.prod(len(axis.values) for axis in axes if isinstance(axis, Choice))
+    study = Study(out, seed_list, resume, jobs, finished=_counter(combinations * len(seed_list)))
     with resume_hint(out, f"the same command, --out {out} and --resume"):
         found = search(axes, base, study, trials) if trials else run_grid(axes, base, study)
     rows = found.rows()
