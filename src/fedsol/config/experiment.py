@@ -59,7 +59,7 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        from fedsol.config.optimizer import check_optimizer  # here, so that reading a name does not import torch
+        from fedsol.federation.optimizer import check_optimizer  # here, so that reading a name does not import torch
 
         check_optimizer(self.client)
         self._check_frozen_head()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
-from fedsol.config.optimizer import optimizer_arguments, optimizer_class
+from fedsol.federation.optimizer import optimizer_arguments, optimizer_class
 from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job, State, Update
 from fedsol.core.randomness import generator_for, key_for, seeded_torch
