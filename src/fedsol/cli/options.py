@@ -53,9 +53,12 @@ def read_experiment(name: str | None, changes: Sequence[str] | None = None) -> "
     """Return the experiment of a file or name (default: the quick start), with `--set` applied."""
     from fedsol.config.experiment import Experiment, find_experiment
     from fedsol.config.overrides import apply_overrides, parse_override
+    from fedsol.federation.optimizer import check_optimizer
 
     tables = find_experiment(name or "quickstart")
-    return Experiment(**apply_overrides(tables, dict(map(parse_override, changes or ()))))
+    experiment = Experiment(**apply_overrides(tables, dict(map(parse_override, changes or ()))))
+    check_optimizer(experiment.client)
+    return experiment
 
 
 def new_directory(label: str) -> Path:

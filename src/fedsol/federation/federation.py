@@ -23,6 +23,7 @@ from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, train_client
+from fedsol.federation.optimizer import check_optimizer
 from fedsol.federation.sampling import hold_out, trains_alone
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model
@@ -111,6 +112,7 @@ class Federation:
 
 def build_federation(experiment: Experiment) -> Federation:
     """Load the data, split it among the clients and build the model, as the experiment says."""
+    check_optimizer(experiment.client)
     dataset = load_dataset(experiment.data)
     experiment = fill_defaults(experiment, dataset)
     return assemble(experiment, dataset, partition_of(experiment, dataset))

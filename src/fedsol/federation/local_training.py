@@ -8,7 +8,6 @@ from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
-from fedsol.federation.optimizer import optimizer_arguments, optimizer_class
 from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job, State, Update
 from fedsol.core.randomness import generator_for, key_for, seeded_torch
@@ -16,6 +15,7 @@ from fedsol.core.weights import Weights, clone, on_device, pick
 from fedsol.data.batches import Batch, batches, in_groups
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
+from fedsol.federation.optimizer import make_optimizer
 from fedsol.models.split import SplitModel
 
 
@@ -159,8 +159,3 @@ def give_gradients(weights: Weights, gradients: Weights) -> None:
         if gradient.shape == weight.shape and gradient.stride() != weight.stride():
             gradient = torch.empty_like(weight).copy_(gradient)
         weight.grad = gradient
-
-
-def make_optimizer(settings: ClientSettings, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
-    """Return the local optimizer, new for every client and round."""
-    return optimizer_class(settings.optimizer)(parameters, **optimizer_arguments(settings, lr))

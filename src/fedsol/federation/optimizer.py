@@ -1,27 +1,36 @@
-"""The client's optimizer by its name: its class in torch.optim, its arguments, and whether it accepts them."""
+"""The client's optimizer by its name: its class in torch.optim, its arguments, and whether it accepts them.
+
+`Experiment` does not check it, so that the configuration does not import torch; `build_federation` does.
+"""
 
 import inspect
 from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fedsol.config.tables import ClientSettings, suggestion
+from fedsol.config.tables import ClientSettings, unknown_name
+from fedsol.errors import InputError
 
 
 def check_optimizer(settings: ClientSettings) -> None:
-    """Raise `ValueError` if the optimizer does not exist, does not take its options, or cannot make a plain step."""
+    """Raise `InputError` if the optimizer does not exist, does not take its options, or cannot make a plain step."""
     given = sorted(settings.optimizer_options.keys() & {"lr", "momentum", "weight_decay"})
     if given:
-        raise ValueError(f"client.optimizer_options: must not have {given[0]!r}; set client.{given[0]}")
-    optimizer_class(settings.optimizer)
+        raise InputError(f"client.optimizer_options: must not have {given[0]!r}; set client.{given[0]}")
     parameter = torch.zeros(2, 2)
     parameter.grad = torch.zeros(2, 2)
     try:
-        optimizer_class(settings.optimizer)([parameter], **optimizer_arguments(settings, settings.lr)).step()
+        make_optimizer(settings, [parameter], settings.lr).step()
     except (TypeError, RuntimeError, ValueError) as error:
         options = f" with {settings.optimizer_options!r}" if settings.optimizer_options else ""
-        raise ValueError(f"client.optimizer: cannot use {settings.optimizer!r}{options}: {error}") from error
+        raise InputError(f"client.optimizer: cannot use {settings.optimizer!r}{options}: {error}") from error
+
+
+def make_optimizer(settings: ClientSettings, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
+    """Return the local optimizer, new for every client and round."""
+    return optimizer_class(settings.optimizer)(parameters, **optimizer_arguments(settings, lr))
 
 
 @cache
@@ -33,7 +42,7 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
         if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
     }
     if name.lower() not in classes:
-        raise ValueError(f"client.optimizer: unknown value {name!r}; {suggestion(name, classes)}")
+        raise unknown_name("client.optimizer", name, classes)
     return classes[name.lower()]
 
 

@@ -19,6 +19,7 @@ from fedsol.config.experiment import Experiment
 from fedsol.engines import available_cores
 from fedsol.engines.workers import live_no_longer_than
 from fedsol.errors import InputError, RunError
+from fedsol.federation.optimizer import check_optimizer
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.run import Run
 from fedsol.training.loop import Callback, train
@@ -76,6 +77,8 @@ def run_many(
     """
     if not resume and (taken := [spec.path for spec in specs if RunDirectory(spec.path).exists]):
         raise InputError(f"{taken[0]}: already has a run; resume (--resume) or choose another directory (--out)")
+    for spec in specs:
+        check_optimizer(spec.experiment.client)
     jobs = default_jobs(specs) if jobs is None else jobs
     if jobs > 1:
         yield from _side_by_side(specs, resume, jobs)
