@@ -14,7 +14,7 @@ from fedsol.core.randomness import generator_for
 from fedsol.core.weights import add, clone, pick
 from fedsol.data.batches import augment, batches
 from fedsol.federation.federation import Federation, build_federation
-from fedsol.federation.local_training import make_optimizer
+from fedsol.federation.optimizer import make_optimizer
 
 ADAPTIVE = {"name": "fedsol", "strength": "adaptive"}
 """The paper's formula; what the default costs beside it is in notes.md."""

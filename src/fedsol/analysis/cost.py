@@ -26,7 +26,8 @@ from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation, assemble, fill_defaults
-from fedsol.federation.local_training import give_gradients, make_optimizer, make_task
+from fedsol.federation.local_training import give_gradients, make_task
+from fedsol.federation.optimizer import make_optimizer
 from fedsol.plots.panels import bar_panel
 from fedsol.plots.style import INK, Figure, new_figure
 from fedsol.studies.variants import parse_variants
