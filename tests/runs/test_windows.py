@@ -22,9 +22,12 @@ for name in {FUNCTIONS}:
         delattr(os, name)
 warnings.simplefilter("ignore")
 import importlib, pkgutil
+from importlib.util import find_spec
 import fedsol
 import fedsol.cli.app
 for module in pkgutil.walk_packages(fedsol.__path__, "fedsol."):
+    if module.name.startswith(("fedsol.engines.flower.", "fedsol.deployment.")) and not find_spec("flwr"):
+        continue
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 changes = {{"engine.kind": "local", "data.partition.clients": 5, "client.epochs": 1}}
