@@ -87,7 +87,7 @@ BAD = {
     "no run": (["nowhere"], ["nowhere", "must contain a run (experiment.toml)"]),
     "unknown method": (["RUN", "--method", "finetun"], ["--method: unknown value 'finetun'", "'finetune'"]),
     "bad epochs": (["RUN", "--epochs", "one"], ["--epochs: must be whole numbers such as 0,1,2 (got 'one')"]),
-    "unknown test": (["RUN", "--test", "own"], ["test: must be 'matched' or 'held-out' (got 'own')"]),
+    "unknown test": (["RUN", "--test", "own"], ["--test: unknown value 'own'; allowed: held-out, matched"]),
     "nothing held out": (["RUN", "--test", "held-out"], ["test: 'held-out'", "held_out=0.2"]),
     "the run's own": (["RUN", "--set", "client.lr=0.1"], ["--set client.lr: cannot be changed after the run"]),
     "unknown setting": (["RUN", "--set", "capasity=3"], ["capasity: unknown key", "'capacity'"]),

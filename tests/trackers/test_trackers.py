@@ -132,7 +132,7 @@ def test_an_unknown_tracker_is_one_message(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["run", "--track", "tensorbord", "--out", "here"])
     assert done.exit_code == 2
-    assert "tracker: unknown value 'tensorbord'; did you mean 'tensorboard'?" in done.output
+    assert "--track: unknown value 'tensorbord'; did you mean 'tensorboard'?" in done.output
 
 
 def test_the_adapters_import_their_packages_only_when_used():

@@ -44,7 +44,7 @@ def run(
         raise InputError(f"--port: needs --live (got {port})")
     trackers = list(dict.fromkeys(split_list(track)))
     for name in trackers:
-        check_tracker(name)
+        check_tracker(name, "--track")
     if experiment is not None and RunDirectory(Path(experiment)).exists:
         if out is not None:
             raise InputError(f"--out: is not allowed: the run is resumed in {experiment} (got {out})")

@@ -88,10 +88,10 @@ def parse_request(method: str | None, epochs: str | None, test: str | None, chan
     """Return the request that the options describe; a key with a dot belongs to the experiment."""
     if method is not None and method not in METHODS:
         raise unknown_name("--method", method, METHODS)
-    own: dict[str, Any] = {}
+    if test not in (None, "matched", "held-out"):
+        raise unknown_name("--test", str(test), ["matched", "held-out"])
+    own: dict[str, Any] = {} if test is None else {"test": test}
     where: dict[str, Any] = {}
-    if test is not None:
-        own["test"] = test
     for key, value in map(parse_override, changes):
         if "." not in key:
             own[key] = value

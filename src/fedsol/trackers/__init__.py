@@ -14,12 +14,12 @@ TRACKERS = {"tensorboard": "TensorBoardTracker", "wandb": "WandbTracker", "mlflo
 """Adapters by the name of the package that each requires, which is also the name of fedsol's extra."""
 
 
-def check_tracker(name: str) -> None:
-    """Raise `InputError` unless the tracker is known and its package is installed."""
+def check_tracker(name: str, field: str = "tracker") -> None:
+    """Raise `InputError`, which names the field, unless the tracker is known and its package is installed."""
     if name not in TRACKERS:
-        raise unknown_name("tracker", name, TRACKERS)
+        raise unknown_name(field, name, TRACKERS)
     if find_spec(name) is None:
-        raise InputError(f"tracker: {name!r} is not installed; run: pip install 'fedsol[{name}]'")
+        raise InputError(f"{field}: {name!r} is not installed; run: pip install 'fedsol[{name}]'")
 
 
 def make_tracker(name: str, directory: str | Path) -> "Tracker":
