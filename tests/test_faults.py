@@ -4,18 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fedsol
 from fedsol.algorithms import find_algorithm
 from fedsol.algorithms.controls import GLOBAL, OWN
 from fedsol.config.catalog import ALGORITHMS
-from fedsol.config.tables import FaultSettings, ServerSettings
+from fedsol.config.tables import FaultSettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
 from fedsol.federation.federation import Federation
-from fedsol.training.aggregation import robust_average
 from fedsol.training.faults import plan
 from fedsol.training.updates import reason_to_reject
 from tests.support.cases import experiment
@@ -28,33 +25,6 @@ SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])
 def update(*values, **rest):
     weights = {"w": torch.tensor(values), "mean": torch.tensor([1.0])}
     return Update(0, weights, examples=1, steps=1, **rest)
-
-
-def test_the_median_by_hand():
-    # By coordinate: 1, 2, 100 -> 2; four values 1, 2, 4, 100 -> (2 + 4) / 2. Counters come from the first.
-    weights = [{"w": torch.tensor([v, -v]), "n": torch.tensor(k)} for k, v in enumerate([1.0, 100.0, 2.0])]
-    settings = ServerSettings(aggregation="median")
-    found = robust_average(settings, weights)
-    assert torch.equal(found["w"], torch.tensor([2.0, -2.0]))
-    assert int(found["n"]) == 0
-    even = robust_average(settings, [*weights, {"w": torch.tensor([4.0, -4.0]), "n": torch.tensor(9)}])
-    assert torch.equal(even["w"], torch.tensor([3.0, -3.0]))
-
-
-def test_the_trimmed_mean_by_hand():
-    # Of 0, 1, 2, 3, 100 one is cut off at either end (20 %): (1 + 2 + 3) / 3.
-    weights = [{"w": torch.tensor([value])} for value in (0.0, 100.0, 1.0, 3.0, 2.0)]
-    found = robust_average(ServerSettings(aggregation="trimmed-mean", trim=0.2), weights)
-    assert torch.equal(found["w"], torch.tensor([2.0]))
-
-
-@given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9), st.sampled_from(["median", "trimmed-mean"]))
-def test_robust_averages_lie_between_the_values_and_do_not_depend_on_their_order(values, kind):
-    settings = ServerSettings(aggregation=kind, trim=0.2)
-    found = robust_average(settings, [{"w": torch.tensor([value])} for value in values])["w"]
-    again = robust_average(settings, [{"w": torch.tensor([value])} for value in reversed(values)])["w"]
-    assert min(values) - 1e-4 <= float(found) <= max(values) + 1e-4
-    torch.testing.assert_close(found, again)
 
 
 @pytest.mark.parametrize(
