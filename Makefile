@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test test-all lint check faults bench gallery format docs results clean
+.PHONY: demo test test-all mutants coverage lint check faults bench gallery format docs results clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
 	@echo "make test    the tests"
 	@echo "make test-all  the tests, every promise for every setting, every real deployment (half an hour)"
+	@echo "make mutants small errors put into the mathematics, one by one: which does no test notice? (a quarter of an hour)"
+	@echo "make coverage  the tests, and the lines of src that none of them executes"
 	@echo "make lint    ruff, import-linter and mypy --strict"
 	@echo "make check   lint and test, as CI runs them"
 	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
@@ -47,6 +49,24 @@ test: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "full or not full"
 
+# An environment of its own on top of .venv: the mutmut that knows our pytest wants a click that typer does not.
+$(VENV)/mutmut/bin/mutmut: $(VENV)/.installed-dev
+	$(BIN)/python -m venv $(VENV)/mutmut
+	$(BIN)/python -c 'import sysconfig as s; print(s.get_path("purelib"))' \
+		> $$($(VENV)/mutmut/bin/python -c 'import sysconfig as s; print(s.get_path("purelib"))')/fedsol-dev.pth
+	$(VENV)/mutmut/bin/python -m pip install --quiet mutmut==3.8.1
+
+mutants: $(VENV)/mutmut/bin/mutmut
+	rm -rf mutants
+	$< run --max-children 2
+	$(BIN)/python tools/mutants.py
+
+coverage: $(VENV)/.installed-dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -n auto --dist worksteal
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --show-missing --skip-covered
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -77,4 +97,4 @@ results: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.results_page results docs/results.md
 
 clean:
-	rm -rf $(VENV) demo runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo runs dist build mutants .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
