@@ -74,6 +74,14 @@ def test_several_runs_and_who_loses(folders):
     assert sorted(path.name for path in Path("joined").iterdir()) == ["distribution.png", "sizes.png", "table.json"]
 
 
+def test_a_folder_stands_for_the_runs_below_it(folders):
+    done = fedsol("personalize", folders, "--method", "finetune", "--epochs", "1", "--out", "all")
+    assert done.exit_code == 0, done.output
+    names = {run.name for run in folders.iterdir() if (run / "metrics.jsonl").is_file()}
+    assert {path.name for path in Path("all").iterdir() if path.is_dir()} == names
+    assert len(names) > 1
+
+
 def test_settings_on_the_command_line(folders):
     options = ["--method", "knn-per", "--epochs", "0", "--set", "k=3", "--set", "engine.workers=1", "--out", "here"]
     done = fedsol("personalize", folders / "fedavg", *options)
@@ -84,7 +92,7 @@ def test_settings_on_the_command_line(folders):
 
 
 BAD = {
-    "no run": (["nowhere"], ["nowhere", "must contain a run (experiment.toml)"]),
+    "no run": (["nowhere"], ["nowhere: no such directory"]),
     "unknown method": (["RUN", "--method", "finetun"], ["--method: unknown value 'finetun'", "'finetune'"]),
     "bad epochs": (["RUN", "--epochs", "one"], ["--epochs: must be whole numbers such as 0,1,2 (got 'one')"]),
     "unknown test": (["RUN", "--test", "own"], ["--test: unknown value 'own'; allowed: held-out, matched"]),

@@ -13,7 +13,7 @@ from fedsol.cli.options import SetOption, new_directory
 
 def personalize(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or directories of earlier results.")
+        list[Path], typer.Argument(metavar="RUN...", help="Runs, directories with runs below, or earlier results.")
     ],
     method: Annotated[
         str | None, typer.Option("--method", "-m", help="finetune, knn-per or local-only (default: the run's own).")
@@ -31,13 +31,14 @@ def personalize(
 ) -> None:
     """Personalize a run's final model for every client: accuracies over clients, and who does better alone."""
     from fedsol.personalization.comparison import as_rows
-    from fedsol.personalization.runs import find_places, parse_request, personalize_runs, write_report
+    from fedsol.personalization.runs import find_places, parse_request, personalize_runs, runs_or_results, write_report
 
     show_warnings()
     request = parse_request(method, epochs, test, changes or [])
-    out = out or (new_directory("personal") if len(runs) > 1 else None)
-    places = find_places(runs, request, out)
-    report = out or places[runs[0]]
+    found = [path for place in runs for path in runs_or_results(place)]
+    out = out or (new_directory("personal") if len(found) > 1 else None)
+    places = find_places(found, request, out)
+    report = out or places[found[0]]
     entries = personalize_runs(places, request, against or [], resume, _progress)
     write_report(entries, report)
     rows = as_rows(entries)

@@ -19,6 +19,7 @@ from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.plots.personal import Accuracies, draw_distribution, draw_sizes
 from fedsol.runs.directory import RunDirectory
+from fedsol.runs.find import find_runs
 from fedsol.runs.run import Run
 
 MOST_ROWS = 12
@@ -52,15 +53,17 @@ class Request:
         return {**self.changes} if self.epochs is None or own else {**self.changes, "epochs": self.epochs}
 
 
+def runs_or_results(place: Path) -> list[Path]:
+    """Return a directory of results itself, or the runs in and below a directory."""
+    return [place] if PersonalDirectory(place).exists else [run.path for run in find_runs([place])]
+
+
 def find_places(runs: Sequence[Path], request: Request, out: Path | None) -> dict[Path, Path]:
     """Return where the results of each run go; existing results stay where they are. Several need `out`."""
     if len({path.resolve() for path in runs}) < len(runs):
         raise InputError("RUN: each run must be given only once")
     if out is not None:
         check_no_run(out)
-    for path in runs:
-        if not RunDirectory(path).exists and not PersonalDirectory(path).exists:
-            raise InputError(f"{path}: must contain a run (experiment.toml) or results (personal.json)")
     return {path: _place(path, runs, request, out) for path in runs}
 
 
