@@ -16,3 +16,12 @@ def test_a_step_of_fedasam():
     # rho = sqrt(5) / 10: eps = (-0.4, 0.1); the logits 1.6 and 1.1 differ by 1/2.
     p = 1 / (1 + exp(-0.5))
     close(step({"name": "fedasam", "rho": sqrt(5) / 10}, column(0, 0), column(2, 1)), column(p - 1, 1 - p))
+
+
+def test_a_step_of_fedasam_where_no_two_slopes_are_alike():
+    # w = (0, ln 2, ln 3): p = (1, 2, 3) / 6, g = (-5/6, 1/3, 1/2); eps = rho w^2 g / || |w| g ||, rho = 1.
+    length = sqrt((log(2) / 3) ** 2 + (log(3) / 2) ** 2)
+    odds = [1.0, 2 * exp(log(2) ** 2 / 3 / length), 3 * exp(log(3) ** 2 / 2 / length)]
+    p = [part / sum(odds) for part in odds]
+    found = step({"name": "fedasam", "rho": 1.0}, column(0, 0, 0), column(0, log(2), log(3)))
+    close(found, column(p[0] - 1, p[1], p[2]))

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from fedsol import perturbation
-from fedsol.algorithms.gradients import Perturbation, perturbed, plain
+from fedsol.algorithms.gradients import Perturbation, perturbed, plain, projected
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.config.tables import ModelSettings
-from fedsol.core.weights import equal, norm, pick
+from fedsol.core.weights import add, dot, equal, norm, pick
 from fedsol.data.batches import Batch
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model, build_split_model
@@ -141,6 +141,34 @@ def test_kl_by_hand():
     assert float(KL(3.0).loss(point.outputs, point).detach()) == pytest.approx(0.5 * math.log(4 / 3))
     found = KL(3.0).gradient(point, "head")
     torch.testing.assert_close(found["head.weight"], torch.tensor([[1 / 12], [-1 / 12]]))
+
+
+@pytest.mark.parametrize("proximal", [KL(3.0), L2()])
+@pytest.mark.parametrize("size", [1.0, 1e-9])
+def test_a_projected_gradient_has_nothing_left_along_a_proximal_gradient_of_any_length(proximal, size):
+    # A step downhill: the local loss pulls on, the proximal one back.
+    model = split(TwoLayers(bias=True).double(), (2,))
+    anchor = model.initial_weights()
+    task, batch = task_for(model, anchor), random_batch((2,), 2, dtype=torch.float64)
+    weights = add(anchor, plain(task, anchor, batch)[0], -size)
+    local, loss = plain(task, weights, batch)
+    direction = proximal.gradient(task.at(weights, batch), "all")
+    assert float(dot(local, direction)) < 0
+    found, found_loss = projected(task, weights, batch, proximal)
+    torch.testing.assert_close(found, add(local, direction, -float(dot(local, direction) / dot(direction, direction))))
+    assert abs(float(dot(found, direction))) < 1e-9 * float(norm(found) * norm(direction))
+    assert torch.equal(found_loss, loss)
+
+
+def test_a_pass_is_freed_unless_it_is_to_be_kept():
+    model = split(TwoLayers(), (2,))
+    anchor = model.initial_weights()
+    task, weights, batch = task_for(model, anchor), moved_from(anchor), random_batch((2,), 2)
+    kept, freed = task.at(weights, batch), task.at(weights, batch)
+    assert equal(KL().gradient(kept, "all", keep=True), KL().gradient(freed, "all"))
+    assert equal(kept.gradient()[0], plain(task, weights, batch)[0])
+    with pytest.raises(RuntimeError, match="second time"):
+        freed.gradient()
 
 
 def two_pass(module, names, anchor, weights, batch, rho, strength, where_names):

@@ -9,9 +9,9 @@ from torch import nn
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.moon import PREVIOUS
 from fedsol.algorithms.proximal import Contrastive
-from fedsol.core.weights import prefixed, without_prefix
+from fedsol.core.weights import norm, prefixed, without_prefix
 from fedsol.data.batches import Batch
-from tests.support.toys import split, task_for
+from tests.support.toys import WithBatchNorm, moved_from, random_batch, split, task_for
 
 
 class FeaturesAreWeights(nn.Module):
@@ -55,6 +55,23 @@ def test_the_loss():
     point = task.at(weights(0, 1), BATCH)
     found = Contrastive(weights(1, 0), 0.5).loss(point.outputs, point).detach()
     assert float(found) == pytest.approx(log(1 + torch.tensor(-2.0).exp().item()))
+
+
+@pytest.mark.parametrize("where", ["all", "body"])
+def test_the_gradient_is_exactly_zero_where_the_previous_model_is_the_anchor(where):
+    model = split(WithBatchNorm(), (4,))
+    anchor = model.initial_weights()
+    task = task_for(model, anchor)
+    point = task.at(moved_from({name: anchor[name] for name in model.names}), random_batch((4,), 3))
+    found = Contrastive(anchor).gradient(point, where)
+    assert {name: tensor.shape for name, tensor in found.items()} == {n: anchor[n].shape for n in task.names(where)}
+    assert float(norm(found)) == 0.0
+    # Other running statistics alone make it another model.
+    statistics = {name: anchor[name] + 1 for name in model.buffers if anchor[name].is_floating_point()}
+    other = Contrastive({**anchor, **statistics}).gradient(point, where, keep=True)
+    assert other.keys() == found.keys()
+    assert float(norm(other)) > 1e-3
+    point.gradient()  # the pass was kept
 
 
 def test_the_previous_model_is_the_initial_one_at_first_and_then_the_last_trained():

@@ -90,6 +90,18 @@ def test_prefixes_come_off_as_they_went_on():
     assert W.without_prefix("missing", state) == {}
 
 
+def test_zeros_have_the_shapes_and_the_precision():
+    found = W.zeros({"a": torch.ones(3, 2, dtype=torch.float64), "b": torch.tensor(5)})
+    assert torch.equal(found["a"], torch.zeros(3, 2, dtype=torch.float64))
+    assert torch.equal(found["b"], torch.tensor(0))
+
+
+def test_tensors_move_to_a_device_and_stay_where_they_are_there():
+    weights = {"a": torch.ones(2)}
+    assert W.on_device(weights, torch.device("cpu"))["a"] is weights["a"]
+    assert W.on_device(weights, torch.device("meta"))["a"].is_meta
+
+
 def test_size_in_bytes():
     assert W.size_in_bytes({"a": torch.zeros(3, 2), "b": torch.zeros(1, dtype=torch.int64)}) == 6 * 4 + 8
 

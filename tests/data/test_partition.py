@@ -1,6 +1,7 @@
 """Partitions: every sample once, the sizes and skews they promise, reproducible, and always an end."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,11 @@ def test_largest_classes_get_the_shards_left_over() -> None:
     labels = np.repeat([0, 1, 2], [60, 200, 70])
     partition = partitions.sharding(labels, 4, rng(), 1, "class")
     assert sorted(sizes_of(partition)) == [60, 70, 100, 100]
+
+
+def test_of_classes_of_one_size_the_first_get_the_shards_left_over() -> None:
+    sizes, _ = partitions._class_shards(np.repeat(np.arange(40), 10), 50, 1, rng())
+    assert sizes.tolist() == [5] * 20 + [10] * 30
 
 
 def test_shards_do_not_follow_the_order_of_the_file() -> None:
@@ -248,6 +254,40 @@ def test_the_generator_decides_everything() -> None:
     assert not set(first) & set(other)
 
 
+def test_every_sort_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others order equal values differently on another processor, and with them the partition."""
+    original, kinds = np.argsort, []
+
+    def recorded(values: np.ndarray, kind: str | None = None) -> np.ndarray:
+        kinds.append(kind)
+        return original(values, kind=kind)
+
+    monkeypatch.setattr(np, "argsort", recorded)
+    drawn(1)
+    assert set(kinds) == {"stable"}
+
+
+@pytest.mark.parametrize(
+    ("lacking", "draws"), [([0], 1), ([1, 0], 2), ([3, 2, 0], 3), ([3, 2, 1, 2, 1], 5), ([1, 1, 1, 1, 1], 5)]
+)
+def test_a_partition_is_drawn_until_it_fits_at_most_as_often_as_allowed(
+    lacking: list[int], draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clients share 20 samples of one class, and each should have 5: draws in which the first lacks so many."""
+    script = iter([*lacking, 0])
+    made = []
+
+    def scripted(*_: object) -> np.ndarray:
+        few = 5 - next(script)
+        made.append(few)
+        return np.array([[few], [20 - few]])
+
+    monkeypatch.setattr(partitions, "_dirichlet_counts", scripted)
+    partition = partitions.dirichlet(np.zeros(20, dtype=np.int64), 2, rng(), Dirichlet(0.1, True, 5, max_draws=5))
+    assert len(made) == draws
+    assert sizes_of(partition).tolist() == [5, 15]
+
+
 def test_owners_become_clients_in_the_order_of_their_ids() -> None:
     partition = partitions.by_owner(np.array([7, 2, 7, 5, 2]))
     assert [indices.tolist() for indices in partition] == [[1, 4], [3], [0, 2]]
@@ -286,7 +326,9 @@ def test_bad_values_are_named(call: object, message: str) -> None:
 
 def test_a_class_too_small_for_its_shards_is_named() -> None:
     labels = np.repeat([0, 8], [100, 3])
-    with pytest.raises(InputError, match=r"data\.partition\.shards: must be .* class 8 has 3 samples for 10 shards"):
+    with pytest.raises(
+        InputError, match=r"data\.partition\.shards: must be .* class 8 has 3 samples for 10 shards \(got 2\)$"
+    ):
         partitions.sharding(labels, 10, rng(), 2, "class")
 
 
@@ -302,6 +344,8 @@ def test_settings_choose_the_partition(tmp_path: Path) -> None:
         (chosen("iid"), partitions.iid(labels, 5, rng(3))),
         (chosen("sharding"), partitions.sharding(labels, 5, rng(3), 2)),
         (chosen("sharding", balance="class"), partitions.sharding(labels, 5, rng(3), 2, "class")),
+        (chosen("dirichlet"), partitions.dirichlet(labels, 5, rng(3), Dirichlet(0.5, True))),
+        (chosen("dirichlet", min_size=150), partitions.dirichlet(labels, 5, rng(3), Dirichlet(0.5, True, 150))),
         (chosen("dirichlet", cap=False), partitions.dirichlet(labels, 5, rng(3), Dirichlet(0.5, False))),
         (chosen("own", clients=None), partitions.by_owner(owners)),
         (chosen("own", clients=3), partitions.by_owner(owners)),
@@ -316,16 +360,24 @@ def test_settings_choose_the_partition(tmp_path: Path) -> None:
     ("settings", "owners", "message"),
     [
         (chosen("iid", clients=None), None, r"data\.partition\.clients: is missing"),
-        (chosen("file"), None, r"data\.partition\.file: is missing"),
-        (chosen("own"), None, r"data\.partition\.kind: 'own' is for data with client ids"),
-        (chosen("own"), np.zeros(999), "got 999 for 1000 samples"),
-        (chosen("own"), np.zeros(1000), r"data\.partition\.clients: must be 1, as in the dataset, .*\(got 5\)"),
+        (chosen("file"), None, r"data\.partition\.file: is missing; the partition 'file' is read from it"),
+        (
+            chosen("own"),
+            None,
+            r"data\.partition\.kind: 'own' is for data with client ids, and this dataset has none",
+        ),
+        (chosen("own"), np.zeros(999), r"client ids: must be one per sample \(got 999 for 1000 samples\)"),
+        (
+            chosen("own"),
+            np.zeros(1000),
+            r"data\.partition\.clients: must be 1, as in the dataset, or left out \(got 5\)",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_named(
     settings: PartitionSettings, owners: np.ndarray | None, message: str
 ) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=f"^{message}$"):
         partitions.make_partition(settings, balanced(), owners, rng())
 
 
@@ -402,3 +454,39 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         from_file(tmp_path / "none.json", 5)
     with pytest.raises(InputError, match="cannot be read"):
         from_file(tmp_path, 5)
+
+
+def test_summary_by_hand() -> None:
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    summary = partitions.partition_summary(labels, [np.array([0, 1]), np.array([2, 3, 4, 5])], classes=2)
+    assert (summary.clients, summary.samples) == (2, 6)
+    assert (summary.smallest, summary.median_size, summary.largest) == (2, 3.0, 4)
+    assert (summary.fewest_classes, summary.median_classes, summary.most_classes) == (1, 1.5, 2)
+    quarter = -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
+    assert summary.mean_entropy == pytest.approx((0 + quarter) / 2)
+    assert summary.mean_distance == pytest.approx((0.5 + 0.25) / 2)
+
+
+def test_extremes_of_the_summary() -> None:
+    labels = np.repeat(np.arange(10), 100)
+    one_class = partitions.sharding(labels, 10, rng(), 1)
+    summary = partitions.partition_summary(labels, one_class, 10)
+    assert summary.mean_entropy == 0
+    assert summary.mean_distance == pytest.approx(0.9)
+    same_mixture = [np.arange(start, 1000, 10) for start in range(10)]
+    summary = partitions.partition_summary(labels, same_mixture, 10)
+    assert summary.mean_entropy == pytest.approx(math.log2(10))
+    assert summary.mean_distance == pytest.approx(0, abs=1e-12)
+
+
+def test_classes_that_no_sample_has_count_for_nothing() -> None:
+    labels, partition = [0, 0, 2, 2], [np.array([0, 1]), np.array([2, 3])]
+    three, five = (partitions.partition_summary(labels, partition, classes) for classes in (3, 5))
+    assert three == five
+    assert (three.mean_entropy, three.mean_distance, three.most_classes) == (0, 0.5, 1)
+
+
+@pytest.mark.parametrize("partition", [[], [np.array([0]), np.array([], dtype=np.int64)]])
+def test_a_summary_is_of_clients_with_samples(partition: partitions.Partition) -> None:
+    with pytest.raises(InputError, match=r"^partition: must have clients, each with at least one sample$"):
+        partitions.partition_summary([0, 1], partition, 2)

@@ -1,6 +1,5 @@
-"""The numbers and the picture of a partition."""
+"""The picture of a partition."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fedsol.data.manifest import Partition, label_counts
-from fedsol.data.partition import Dirichlet, dirichlet, iid, partition_summary, sharding
+from fedsol.data.partition import Dirichlet, dirichlet, iid
 from fedsol.errors import InputError
 from fedsol.plots.partition import draw_partition, draw_partitions
 
@@ -23,28 +22,6 @@ def test_counts_by_hand() -> None:
     labels = np.array([0, 2, 2, 1, 0])
     counts = label_counts(labels, [np.array([0, 1, 2]), np.array([4])], classes=4)
     assert counts.tolist() == [[1, 0, 2, 0], [1, 0, 0, 0]]
-
-
-def test_summary_by_hand() -> None:
-    labels = np.array([0, 0, 0, 1, 1, 1])
-    summary = partition_summary(labels, [np.array([0, 1]), np.array([2, 3, 4, 5])], classes=2)
-    assert (summary.clients, summary.samples) == (2, 6)
-    assert (summary.smallest, summary.median_size, summary.largest) == (2, 3.0, 4)
-    assert (summary.fewest_classes, summary.median_classes, summary.most_classes) == (1, 1.5, 2)
-    quarter = -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
-    assert summary.mean_entropy == pytest.approx((0 + quarter) / 2)
-    assert summary.mean_distance == pytest.approx((0.5 + 0.25) / 2)
-
-
-def test_extremes_of_the_summary() -> None:
-    one_class = sharding(LABELS, 10, np.random.default_rng(0), 1)
-    summary = partition_summary(LABELS, one_class, 10)
-    assert summary.mean_entropy == 0
-    assert summary.mean_distance == pytest.approx(0.9)
-    same_mixture = [np.arange(start, 1000, 10) for start in range(10)]
-    summary = partition_summary(LABELS, same_mixture, 10)
-    assert summary.mean_entropy == pytest.approx(math.log2(10))
-    assert summary.mean_distance == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +55,6 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         draw_partition(LABELS, drawn(3), tmp_path / "p.png", 5)
     with pytest.raises(InputError, match="no clients"):
         draw_partition(LABELS, [], tmp_path / "p.png", 10)
-    with pytest.raises(InputError, match="partition: must have clients"):
-        partition_summary(LABELS, [np.array([0]), np.array([], dtype=np.int64)], 10)
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Robust averages by hand; FedAvgM, FedAdam and FedYogi by hand: one weight, a change of 2, then one of 1."""
+"""Robust averages by hand; FedAvgM, FedAdam and FedYogi by hand: one weight, a change of 2, then one of 1/2."""
 
 from dataclasses import replace
 
@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsol.algorithms.base import Algorithm
 from fedsol.config.tables import ServerSettings
-from fedsol.core.messages import ServerState
-from fedsol.training.aggregation import apply_server_optimizer, robust_average
+from fedsol.core.messages import ServerState, Update
+from fedsol.training.aggregation import aggregate, apply_server_optimizer, robust_average
 
 START = ServerState({"w": torch.tensor(10.0), "buffer": torch.tensor(1.0)}, ("w",), 2)
 
@@ -31,46 +32,104 @@ def test_the_average_is_taken_as_it_is():
 
 
 def test_momentum():
-    # v = 2, w = 10 + 0.5 * 2 = 11; v = 0.9 * 2 + 1 = 2.8, w = 11 + 1.4 = 12.4
+    # v = 2, w = 10 + 0.5 * 2 = 11; v = 0.9 * 2 + 0.5 = 2.3, w = 11 + 1.15 = 12.15
     settings = ServerSettings(optimizer="momentum", optimizer_lr=0.5)
-    assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([11.0, 12.4])
+    assert after_rounds(settings, [2.0, 0.5]) == pytest.approx([11.0, 12.15])
 
 
 def test_adam():
     # beta1 = 0.5, beta2 = 0.75, epsilon = 0.1: m = 1, v = 0.75 * 0.01 + 0.25 * 4 = 1.0075, step m / (sqrt v + 0.1).
-    # Then m = 0.5 + 0.5 = 1, v = 0.75 * 1.0075 + 0.25 = 1.005625.
+    # Then m = 0.5 + 0.25 = 0.75, v = 0.75 * 1.0075 + 0.25 / 4 = 0.818125.
     settings = ServerSettings(
         optimizer="adam", optimizer_lr=1.0, optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1
     )
     first = 10 + 1 / (1.0075**0.5 + 0.1)
-    assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([first, first + 1 / (1.005625**0.5 + 0.1)])
+    assert after_rounds(settings, [2.0, 0.5]) == pytest.approx([first, first + 0.75 / (0.818125**0.5 + 0.1)])
 
 
 def test_yogi():
-    # v = 0.01 - 0.25 * 4 * sign(0.01 - 4) = 1.01; then 1.01 - 0.25 * 1 * sign(1.01 - 1) = 0.76.
+    # v = 0.01 - 0.25 * 4 * sign(0.01 - 4) = 1.01; then 1.01 - 0.25 / 4 * sign(1.01 - 1/4) = 0.9475.
     settings = ServerSettings(
         optimizer="yogi", optimizer_lr=1.0, optimizer_momentum=0.5, optimizer_beta2=0.75, optimizer_epsilon=0.1
     )
     first = 10 + 1 / (1.01**0.5 + 0.1)
-    assert after_rounds(settings, [2.0, 1.0]) == pytest.approx([first, first + 1 / (0.76**0.5 + 0.1)])
+    assert after_rounds(settings, [2.0, 0.5]) == pytest.approx([first, first + 0.75 / (0.9475**0.5 + 0.1)])
+
+
+def test_yogi_leaves_a_second_moment_that_fits():
+    settings = ServerSettings(optimizer="yogi")
+    server = replace(START, optimizer={"first-moment/w": torch.tensor(0.0), "second-moment/w": torch.tensor(4.0)})
+    after = replace(server, weights={"w": torch.tensor(12.0), "buffer": torch.tensor(1.0)})
+    assert float(apply_server_optimizer(settings, server, after).optimizer["second-moment/w"]) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "step"),
+    [("momentum", 2.0), ("adam", 0.01 * 0.2 / (0.04000099**0.5 + 1e-3)), ("yogi", 0.01 * 0.2 / (0.040001**0.5 + 1e-3))],
+)
+def test_the_learning_rate_by_default(optimizer, step):
+    # 1 for momentum, 0.01 for the others: m = 0.1 * 2, v = 0.99 * 1e-6 + 0.01 * 4 for adam, 1e-6 + 0.01 * 4 for yogi.
+    assert after_rounds(ServerSettings(optimizer=optimizer), [2.0]) == pytest.approx([10 + step])
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({}, 18.0),  # 0.5 * 12 + 0.25 * 16 + 0.25 * 32
+        ({"aggregation": "median"}, 16.0),
+        ({"aggregation": "trimmed-mean", "trim": 0.0}, 20.0),
+        ({"optimizer": "momentum", "optimizer_lr": 0.5}, 14.0),  # 10 + 0.5 * (18 - 10)
+        ({"aggregation": "median", "optimizer": "momentum", "optimizer_lr": 0.5}, 13.0),
+    ],
+)
+def test_a_round_of_the_server(table, expected):
+    server = replace(START, state={"own": torch.tensor(5.0)})
+    updates = [
+        Update(client, {"w": torch.tensor(value), "buffer": torch.tensor(3.0)}, examples=1, steps=1, share=share)
+        for client, (value, share) in enumerate([(12.0, 0.5), (16.0, 0.25), (32.0, 0.25)])
+    ]
+    after = aggregate(ServerSettings(**table), Algorithm(), server, updates)
+    assert {name: float(tensor) for name, tensor in after.weights.items()} == {"w": expected, "buffer": 3.0}
+    assert (after.parameters, after.clients, after.state) == (server.parameters, server.clients, server.state)
+    assert (after.optimizer != {}) == ("optimizer" in table)
+
+
+def test_a_method_may_aggregate_in_its_own_way():
+    class Doubled(Algorithm):
+        def aggregate(self, server, updates):
+            return replace(server, weights={name: 2 * tensor for name, tensor in updates[0].weights.items()})
+
+    update = Update(0, START.weights, examples=1, steps=1, share=1.0)
+    assert float(aggregate(ServerSettings(), Doubled(), START, [update]).weights["w"]) == 20.0
 
 
 def test_the_median_by_hand():
-    # By coordinate: 1, 2, 100 -> 2; four values 1, 2, 4, 100 -> (2 + 4) / 2. Counters come from the first.
-    weights = [{"w": torch.tensor([v, -v]), "n": torch.tensor(k)} for k, v in enumerate([1.0, 100.0, 2.0])]
+    # By coordinate: 1, 2, 3, 50, 100 -> 3; six values 1, 2, 3, 5, 50, 100 -> (3 + 5) / 2. Counters come from the first.
+    values = [1.0, 100.0, 2.0, 50.0, 3.0]
+    weights = [{"w": torch.tensor([value, -value]), "n": torch.tensor(k)} for k, value in enumerate(values)]
     settings = ServerSettings(aggregation="median")
     found = robust_average(settings, weights)
-    assert torch.equal(found["w"], torch.tensor([2.0, -2.0]))
+    assert torch.equal(found["w"], torch.tensor([3.0, -3.0]))
     assert int(found["n"]) == 0
-    even = robust_average(settings, [*weights, {"w": torch.tensor([4.0, -4.0]), "n": torch.tensor(9)}])
-    assert torch.equal(even["w"], torch.tensor([3.0, -3.0]))
+    even = robust_average(settings, [*weights, {"w": torch.tensor([5.0, -5.0]), "n": torch.tensor(9)}])
+    assert torch.equal(even["w"], torch.tensor([4.0, -4.0]))
 
 
-def test_the_trimmed_mean_by_hand():
-    # Of 0, 1, 2, 3, 100 one is cut off at either end (20 %): (1 + 2 + 3) / 3.
-    weights = [{"w": torch.tensor([value])} for value in (0.0, 100.0, 1.0, 3.0, 2.0)]
-    found = robust_average(ServerSettings(aggregation="trimmed-mean", trim=0.2), weights)
-    assert torch.equal(found["w"], torch.tensor([2.0]))
+@pytest.mark.parametrize(
+    ("trim", "values", "expected"),
+    [
+        (0.2, [0, 100, 1, 6, 2], 3),  # one is cut off at either end: (1 + 2 + 6) / 3
+        (0.0, [0, 100, 1, 6, 3], 22),
+        (0.4, [0, 100, 1, 6, 2], 2),  # two at either end
+        (0.45, [0, 5, 100], 5),  # never all of them: one instead of two
+        (0.2, [0, 1, 2, 3, 4, 6, 8, 9, 80, 90], 32 / 6),
+        (0.28, [*range(18), *range(100, 107)], 12),  # 0.28 * 25 is a little more than 7 in floating point: 7 to 17
+    ],
+)
+def test_the_trimmed_mean_by_hand(trim, values, expected):
+    weights = [{"w": torch.tensor([float(value)])} for value in values]
+    found = robust_average(ServerSettings(aggregation="trimmed-mean", trim=trim), weights)
+    torch.testing.assert_close(found["w"], torch.tensor([float(expected)]))
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9), st.sampled_from(["median", "trimmed-mean"]))

@@ -88,8 +88,7 @@ def perturbation(direction: Weights, weights: Weights, anchor: Weights, rho: flo
 
 def adaptive_lambda(moved: Tensor, strength: Strength) -> Tensor:
     """Return Lambda of one tensor that has `moved` from its anchor (equation 7)."""
-    by_column = strength == "adaptive-column" and moved.dim() > 0
-    size: Tensor = torch.linalg.vector_norm(moved, dim=0 if by_column else None)
+    size: Tensor = torch.linalg.vector_norm(moved, dim=0 if strength == "adaptive-column" else None)
     return moved.abs() / size.clamp_min(torch.finfo(size.dtype).tiny)
 
 

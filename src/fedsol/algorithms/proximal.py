@@ -132,5 +132,5 @@ def divergence(anchor: Tensor, logits: Tensor, tau: float) -> Tensor:
 def without_true_class(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the logits of every row except that of its label: one column fewer."""
     classes = logits.shape[1]
-    others = torch.arange(classes - 1, device=logits.device).expand(len(labels), -1)
+    others = torch.arange(classes - 1, device=logits.device)
     return logits.gather(1, others + (others >= labels[:, None]))
