@@ -14,6 +14,7 @@ from fedsol.engines import make_engine
 from fedsol.engines.base import LocalEngine
 from fedsol.engines.workers import WorkersEngine
 from fedsol.federation.federation import Federation, build_federation
+from fedsol.federation.tasks import EvaluateTest
 from tests.support.cases import experiment, loop_cases
 from tests.support.runs import StopAfter, assert_same_run, trained
 
@@ -65,29 +66,34 @@ def test_without_flower_its_engine_says_what_to_install(monkeypatch):
         fedsol.train(experiment({"name": "fedavg"}, engine__kind="flower"))
 
 
-def dies(monkeypatch, when):
+def dies(monkeypatch, when, by=signal.SIGKILL):
     """Makes a worker kill itself, as the system does when memory runs out, while `when(job)` is true."""
     parent, original = os.getpid(), Federation.train
 
     def train(self, job):
         if os.getpid() != parent and when(job):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), by)
         return original(self, job)
 
     monkeypatch.setattr(Federation, "train", train)
 
 
-def test_a_worker_that_dies_is_replaced_and_its_client_trained_again(monkeypatch, tmp_path):
-    local = trained(experiment({"name": "scaffold"}))
+def first_time(folder):
+    """Returns a function that is true once for every job, whatever process asks."""
 
-    def first_time(job):
+    def asked(job):
         try:
-            (tmp_path / f"{job.round}-{job.client}").touch(exist_ok=False)
+            (folder / f"{job.round}-{job.client}").touch(exist_ok=False)
         except FileExistsError:
             return False
         return True
 
-    dies(monkeypatch, first_time)
+    return asked
+
+
+def test_a_worker_that_dies_is_replaced_and_its_client_trained_again(monkeypatch, tmp_path):
+    local = trained(experiment({"name": "scaffold"}))
+    dies(monkeypatch, first_time(tmp_path))
     found = fedsol.train(experiment({"name": "scaffold"}, engine__kind="workers", engine__workers=2))
     assert_same_run(found, local)
     assert len(list(tmp_path.iterdir())) == 6  # every one of the jobs killed its first worker
@@ -95,8 +101,38 @@ def test_a_worker_that_dies_is_replaced_and_its_client_trained_again(monkeypatch
 
 def test_a_job_that_kills_every_worker_stops_the_run_with_a_message(monkeypatch):
     dies(monkeypatch, lambda job: True)
-    with pytest.raises(RunError, match="died 3 times on the same task"):
+    with pytest.raises(RunError, match=r"3 worker processes failed on the same task .* died with exit code -9"):
         fedsol.train(experiment({"name": "fedavg"}, engine__kind="workers", engine__workers=2))
+
+
+def test_a_worker_that_is_stopped_is_replaced_and_its_client_trained_again(monkeypatch, tmp_path, caplog):
+    settings = experiment({"name": "scaffold"}, rounds=1)
+    local = trained(settings)
+    once = first_time(tmp_path)
+    smallest = min(local.rows[0]["client_ids"])
+    dies(monkeypatch, lambda job: job.client == smallest and once(job), by=signal.SIGSTOP)
+    stopped = settings.override({"engine.kind": "workers", "engine.workers": 2, "engine.timeout": 3.0})
+    assert_same_run(fedsol.train(stopped), local)
+    assert "said nothing for 3 seconds (engine.timeout)" in caplog.text
+
+
+def test_a_worker_that_stops_before_it_has_read_its_weights_is_replaced(caplog):
+    """A pipe holds some hundred kilobytes: sending more than that to a process that does not read would never end."""
+    wide = {"model.options": {"hidden": 2048}, "engine.kind": "workers", "engine.timeout": 3.0}
+    federation = build_federation(experiment({"name": "fedavg"}).override(wide))
+    server = federation.initial_server()
+    with WorkersEngine(federation, 1) as engine:
+        os.kill(engine._workers[0].process.pid, signal.SIGSTOP)
+        ((task, tally),) = engine.run([EvaluateTest(server.weights, 0, 50)])
+    assert tally == task.answer(federation)
+    assert "said nothing for 3 seconds" in caplog.text
+
+
+def test_a_job_that_silences_every_worker_stops_the_run_with_a_message(monkeypatch):
+    dies(monkeypatch, lambda job: True, by=signal.SIGSTOP)
+    settings = {"engine__kind": "workers", "engine__workers": 2, "engine__timeout": 0.1}
+    with pytest.raises(RunError, match=r"said nothing for 0.1 seconds \(engine.timeout\): .* raise engine.timeout"):
+        fedsol.train(experiment({"name": "fedavg"}, **settings))
 
 
 def test_an_error_in_a_worker_is_shown_as_it_was(monkeypatch):

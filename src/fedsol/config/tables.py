@@ -177,7 +177,11 @@ class EngineSettings(Settings):
     address: str | None = setting(None, "flower: address of a Ray cluster to join")
     client_cpus: float = setting(1.0, "flower: CPUs that Ray reserves per client", gt=0)
     client_gpus: float = setting(0.0, "flower: GPUs that Ray reserves per client", ge=0)
-    timeout: float = setting(3600.0, "flower: seconds that a round waits for its updates", gt=0)
+    timeout: float = setting(
+        3600.0,
+        "flower: seconds that a round waits for its updates; workers: seconds that one waits for an answer",
+        gt=0,
+    )
     patience: float = setting(60.0, "flower: seconds that a round waits for the nodes of all its clients", ge=0)
 
 

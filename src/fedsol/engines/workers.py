@@ -1,11 +1,17 @@
 """The engine that runs tasks in parallel in worker processes, one torch thread each."""
 
+import contextlib
 import ctypes
 import json
+import logging
+import math
 import multiprocessing
 import os
 import signal
+import socket
+import struct
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -30,8 +36,10 @@ from fedsol.federation.federation import Federation, assemble
 from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.federation.tasks import A, EngineTask, EvaluateClient, EvaluateTest, Personalize, Train
 
+log = logging.getLogger(__name__)
+
 ATTEMPTS = 3
-"""How many times a task is tried before its dying workers stop the run."""
+"""How many times a task is tried before its dying or silent workers stop the run."""
 
 Message = dict[str, Any]
 
@@ -60,12 +68,14 @@ class Channel:
 class WorkersEngine(Engine):
     """A pool of processes, started once. The data is shared with them; global weights go to each once a round.
 
-    A worker that dies is replaced and its task repeated; since a task is a pure function, only time is lost.
+    A worker that dies, or says nothing for `engine.timeout` seconds, is replaced and its task repeated; since a task is
+    a pure function, only time is lost.
     """
 
     def __init__(self, federation: Federation, count: int) -> None:
         self._federation = federation
         self._context = _context(federation)
+        self._timeout = federation.experiment.engine.timeout
         self._workers = [_Worker(self._context, federation) for _ in range(count)]
         self._weights: Weights | None = None
         self._broadcast: State = {}
@@ -83,11 +93,14 @@ class WorkersEngine(Engine):
             for worker in self._workers:
                 if waiting and worker not in running:
                     running[worker] = waiting.popleft()
+                    running[worker].deadline = time.monotonic() + self._timeout
                     worker.begin(running[worker].task, self._round)
             busy = {worker.channel.connection: worker for worker in running}
-            for ready in wait(list(busy)):
-                worker = busy[ready]  # type: ignore[index]
-                reply = worker.reply()
+            first_deadline = min(attempt.deadline for attempt in running.values())
+            ready = wait(list(busy), max(0.0, first_deadline - time.monotonic()))
+            silent = [worker for worker, attempt in running.items() if attempt.deadline <= time.monotonic()]
+            for worker in [busy[connection] for connection in ready] or silent:  # type: ignore[index]
+                reply = worker.reply() if ready else None
                 attempt = running.pop(worker)
                 if reply is None:
                     self._replace(worker, attempt)
@@ -109,25 +122,35 @@ class WorkersEngine(Engine):
         for worker in self._workers:
             worker.has_weights = False
 
-    def _replace(self, dead: "_Worker", attempt: "_Attempt[A]") -> None:
-        """Replace a worker that died during a task."""
+    def _replace(self, lost: "_Worker", attempt: "_Attempt[A]") -> None:
+        """Replace a worker that died or fell silent during a task."""
         attempt.failures += 1
-        dead.stop()
-        if attempt.failures >= ATTEMPTS:
-            raise RunError(
-                f"a worker process died {ATTEMPTS} times on the same task ({_message(attempt.task)}), the last time "
-                f"with exit code {dead.process.exitcode}: this machine may have too little memory for "
-                f"engine.workers = {len(self._workers)}"
-            )
-        self._workers[self._workers.index(dead)] = _Worker(self._context, self._federation)
+        silent = attempt.deadline <= time.monotonic()
+        lost.stop()
+        if silent:
+            what = f"said nothing for {self._timeout:g} seconds (engine.timeout)"
+        else:
+            what = f"died with exit code {lost.process.exitcode}"
+        task = _message(attempt.task)
+        if attempt.failures < ATTEMPTS:
+            log.warning("a worker process %s during %s; it is replaced and the task repeated", what, task)
+            self._workers[self._workers.index(lost)] = _Worker(self._context, self._federation)
+            return
+        remedy = (
+            "if the task takes that long, raise engine.timeout"
+            if silent
+            else f"this machine may have too little memory for engine.workers = {len(self._workers)}"
+        )
+        raise RunError(f"{ATTEMPTS} worker processes failed on the same task ({task}); the last one {what}: {remedy}")
 
 
 class _Attempt(Generic[A]):
-    """A task, and how many workers died on it."""
+    """A task, how many workers were lost on it, and until when the present one may take."""
 
     def __init__(self, task: EngineTask[A]) -> None:
         self.task = task
         self.failures = 0
+        self.deadline = math.inf
 
 
 class _Worker:
@@ -139,6 +162,7 @@ class _Worker:
         self.process: BaseProcess = context.Process(target=serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
         self.process.start()
         theirs.close()  # ours then ends when the worker does
+        limit_waiting(ours, federation.experiment.engine.timeout)
         self.channel = Channel(ours)
         self.has_weights = False
 
@@ -151,7 +175,7 @@ class _Worker:
                 self.has_weights = True
             self.channel.send(_message(task), state)
         except OSError:
-            return  # the worker is dead, which `reply` will find
+            self.process.kill()  # it is dead or reads no more; `reply` will find the end of the pipe
 
     def reply(self) -> tuple[Message, State] | None:
         """Return the worker's reply to its task; None if it has died."""
@@ -251,6 +275,20 @@ def _context(federation: Federation) -> BaseContext:
     import torch.multiprocessing  # passes tensors to spawned processes in shared memory
 
     return torch.multiprocessing.get_context("spawn")
+
+
+def limit_waiting(connection: Connection, seconds: float) -> None:
+    """Let a send or receive fail, instead of blocking forever, if the other process stops in the middle of it.
+
+    On Windows pipes have no such limit: there only the wait for the beginning of a reply has one.
+    """
+    if sys.platform == "win32":
+        return
+    whole = min(math.ceil(seconds), 2**31 - 1)
+    limit = struct.pack("ll", whole, 0)  # seconds and microseconds
+    with contextlib.closing(socket.socket(fileno=os.dup(connection.fileno()))) as pipe:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            pipe.setsockopt(socket.SOL_SOCKET, option, limit)
 
 
 def live_no_longer_than(parent: int) -> None:
