@@ -98,8 +98,11 @@ def test_a_kill_at_every_single_write_to_the_disk(tmp_path, checkpoint_every):
         {"rounds": 3, "server.checkpoint_every": checkpoint_every, "server.fraction": 0.25}
     )
     whole = fedsol.train(experiment)
-    number = 0
+    number = left_over = 0
     while killed_at_flush(experiment, tmp_path / str(number := number + 1), number):
         out = tmp_path / str(number)
+        left_over += len(list(out.rglob(".*.tmp")))
         assert_same_run(fedsol.train(experiment, out=out, resume=(out / "experiment.toml").exists()), whole)
+        assert not list(out.rglob(".*.tmp"))
     assert number > 25
+    assert left_over > 10

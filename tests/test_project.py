@@ -31,7 +31,7 @@ def test_a_wheel_works_with_nothing_of_the_repository_beside_it(tmp_path):
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     check = f"import fedsol; assert fedsol.__file__.startswith({str(target)!r}), fedsol.__file__"
-    command = [sys.executable, "-c", f"{check}; from fedsol.cli.app import main; main()"]
+    command = [sys.executable, "-c", f"{check}; from fedsol.__main__ import main; main()"]
     environment = {**os.environ, "PYTHONPATH": str(target)}
     for arguments in (
         ["list", "experiments"],

@@ -1,9 +1,10 @@
 """fedsol: federated learning for data that differs from client to client."""
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from fedsol.algorithms import gradients, register
     from fedsol.algorithms.base import Algorithm
     from fedsol.algorithms.gradients import perturbation
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from fedsol.personalization.loop import personalize
     from fedsol.runs.run import Run
     from fedsol.training.loop import Callback, RoundResult, train
-
-__version__ = metadata.version("fedsol")
 
 _HOMES = {
     "Algorithm": "fedsol.algorithms.base",
@@ -63,6 +62,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `fedsol --help` need not wait for torch."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("fedsol")
     if name not in _HOMES:
         raise AttributeError(f"module 'fedsol' has no attribute {name!r}")
     home = import_module(_HOMES[name])

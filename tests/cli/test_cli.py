@@ -23,7 +23,7 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
 def test_help_needs_no_torch():
     code = (
         "import sys; sys.argv = ['fedsol', '--help']\n"
-        "from fedsol.cli.app import main\n"
+        "from fedsol.__main__ import main\n"
         "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
         "heavy = {'torch', 'numpy', 'pydantic', 'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
@@ -337,3 +337,58 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, number):
     rounds = len(metrics.read_text().splitlines())
     assert json.loads(Path("long/summary.json").read_text())["rounds"] == rounds
     assert (Path("long/checkpoints") / f"round-{rounds:06d}").is_dir()
+
+
+def test_an_interrupt_before_any_command_begins_is_one_word():
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from fedsol.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interrupt_that_python_ignores_still_ends_the_run():
+    """Exceptions in a destructor are ignored, and so would be a Ctrl-C that happens to arrive there."""
+    Path("lost.py").write_text(
+        "import os, signal\n"
+        "from fedsol.config.tables import DataSettings\n"
+        "from fedsol.data.catalog import load_dataset\n"
+        "class Gone:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        for _ in range(1000): pass\n"
+        "def data():\n"
+        "    Gone()\n"
+        "    return load_dataset(DataSettings())\n"
+    )
+    command = [sys.executable, "-m", "fedsol", "run", *TINY, "--set", "data.name=lost:data", "--out", "lost"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert json.loads(Path("lost/summary.json").read_text())["rounds"] == 0
+
+
+def test_runs_started_in_the_same_second_have_their_own_directories(monkeypatch):
+    from fedsol.cli import options
+
+    class Noon(options.datetime):
+        @classmethod
+        def now(cls):
+            return cls(2026, 1, 1, 12)
+
+    monkeypatch.setattr(options, "datetime", Noon)
+    first, second = options.new_directory("x"), options.new_directory("x")
+    assert (first.name, second.name) == ("20260101-120000-x", "20260101-120000-x-2")
+    (second / "file").touch()
+    options._remove_unused_directories()
+    assert [path.name for path in Path("runs").iterdir()] == [second.name]
+
+
+def test_bad_input_leaves_no_directory():
+    assert fedsol("run", *TINY, "--set", "model.options.hidden=-1").exit_code == 2
+    assert not Path("runs").exists()

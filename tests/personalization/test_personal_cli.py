@@ -165,7 +165,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folders):
         "    append(self, result)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "results.PersonalDirectory.append = interrupted\n"
-        "from fedsol.cli.app import main; main()"
+        "from fedsol.__main__ import main; main()"
     )
     command = [sys.executable, "-c", code, "personalize", str(folders / "fedavg"), "--epochs", "1", "--out", "here"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -67,12 +67,3 @@ _add(
 )
 _group("data", "Download datasets, or check their files.", {"fetch": data.fetch, "verify": data.verify})
 _group("flower", "Run federations across many machines with Flower.", {"app": flower.app, "run": flower.run})
-
-
-def main() -> None:
-    """Run the `fedsol` command."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,6 @@
 """What the commands share: arguments, exit codes, the experiment they name, and new directories."""
 
+import contextlib
 import functools
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from fedsol.core.interrupts import noted
 from fedsol.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ def guarded(command: Command) -> Command:
     @functools.wraps(command)
     def wrapper(*arguments: Any, **options: Any) -> Any:
         try:
-            return command(*arguments, **options)
+            with noted():
+                return command(*arguments, **options)
         except (InputError, RunError) as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
@@ -45,6 +48,8 @@ def guarded(command: Command) -> Command:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C changes nothing
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
+        finally:
+            _remove_unused_directories()
 
     return wrapper  # type: ignore[return-value]
 
@@ -61,11 +66,32 @@ def read_experiment(name: str | None, changes: Sequence[str] | None = None) -> "
     return experiment
 
 
+_new: list[Path] = []
+
+
 def new_directory(label: str) -> Path:
-    """Return a directory below runs/ that does not exist yet."""
+    """Make a directory below runs/ and return it: nobody else has it, even if started in the same second.
+
+    If the command fails before it writes anything there, the directory is removed again.
+    """
     base = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
     path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
+    while True:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            path = base.with_name(f"{base.name}-{number}")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be used as a directory: {error.strerror or error}") from error
+        else:
+            _new.append(path)
+            return path
+
+
+def _remove_unused_directories() -> None:
+    while _new:
+        path = _new.pop()
+        with contextlib.suppress(OSError):  # it is in use
+            path.rmdir()
+            path.parent.rmdir()

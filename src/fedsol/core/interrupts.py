@@ -10,6 +10,31 @@ from typing import Any, Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+_noted = threading.Event()
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` at once, as Python does, and remember it.
+
+    Where Python has to ignore exceptions (in a destructor, say), it would otherwise be lost; `Interrupts` raises it.
+    """
+
+    def receive(*_: object) -> None:
+        _noted.set()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, receive)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        _noted.clear()
+
+
 class Interrupts:
     """While active, SIGINT and SIGTERM raise `KeyboardInterrupt`, but only inside `allowed()` blocks.
 
@@ -19,7 +44,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._allowed = False
-        self._pending = False
+        self._pending = _noted.is_set()
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,16 @@ class RunDirectory:
         with lock:
             with contextlib.suppress(OSError):  # Windows does not let anyone write to a locked file
                 path.write_text(str(os.getpid()))
+            self._remove_leftovers()
             yield
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed process left half-written: only files that are written under the lock."""
+        own = ("environment.json", "experiment.toml", "metrics.jsonl", "partition.json", "summary.json")
+        leftovers = [path for name in own for path in self.path.glob(f".{name}.*.tmp")]
+        for path in [*leftovers, *self.checkpoints.folder.rglob(".*.tmp")]:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def begin(self, federation: Federation) -> None:
         """Start a new run. The experiment is written last: where it exists, all other files do."""

@@ -14,6 +14,7 @@ from flwr.simulation import run_simulation
 from fedsol.config.tables import EngineSettings
 from fedsol.engines.flower.client import make_client_app
 from fedsol.engines.flower.grid import GridEngine
+from fedsol.engines.flower.reaper import reaped
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 
@@ -69,12 +70,13 @@ class SimulationEngine(GridEngine):
     def _simulate(self, server: ServerApp) -> None:
         experiment = self._federation.experiment
         try:
-            run_simulation(
-                server,
-                make_client_app(reason=str),
-                num_supernodes=self._federation.clients,
-                backend_config=backend(experiment.engine),
-            )
+            with reaped():
+                run_simulation(
+                    server,
+                    make_client_app(reason=str),
+                    num_supernodes=self._federation.clients,
+                    backend_config=backend(experiment.engine),
+                )
         except Exception as error:  # it is raised in the thread that waits for it
             self._failure = error
 
