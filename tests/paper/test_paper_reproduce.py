@@ -1,6 +1,7 @@
 """fedsol reproduce, from the command line: resuming, reusing, labeling and refusing."""
 
 import json
+import shutil
 import re
 from pathlib import Path
 
@@ -78,6 +79,11 @@ def test_finished_cells_are_skipped_and_a_killed_one_goes_on(monkeypatch):
     assert "1/1 FedProx" in done.output
     assert rows.read_bytes() == before
     assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 3
+    resumed = {path.suffix: path.read_bytes() for path in Path("runs/paper").glob("small.*")}
+    shutil.rmtree("runs")
+    assert fedsol("reproduce", "small", "--seeds", "0").exit_code == 0
+    assert {path.suffix: path.read_bytes() for path in Path("runs/paper").glob("small.*")} == resumed
+    assert set(resumed) == {".md", ".json"}
 
 
 def test_runs_side_by_side_give_the_same_table():

@@ -195,9 +195,14 @@ class Reproduction:
         return self._evaluated[key]
 
     def write(self, ours: Mapping[Key, Ours], lines: Sequence[str] = ()) -> list[Path]:
-        """Write the table as Markdown and JSON; `lines` describe a figure."""
+        """Write the table as Markdown and JSON; `lines` describe a figure.
+
+        Both depend on the runs alone, which have their own environments, not on when or how often this is called.
+        """
         page = as_markdown(self.table, ours) + "".join(f"- {line}\n" for line in lines)
-        content = {**as_json(self.table, ours), "environment": environment()}
+        content = as_json(self.table, ours)
+        if isinstance(self.table, UntrainedTable):
+            content["environment"] = environment()
         files = [self.options.out / f"{self.table.name}.{kind}" for kind in ("md", "json")]
         write_atomically(files[0], page)
         write_atomically(files[1], json.dumps(content, indent=1, ensure_ascii=False) + "\n")
