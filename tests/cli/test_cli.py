@@ -392,3 +392,38 @@ def test_runs_started_in_the_same_second_have_their_own_directories(monkeypatch)
 def test_bad_input_leaves_no_directory():
     assert fedsol("run", *TINY, "--set", "model.options.hidden=-1").exit_code == 2
     assert not Path("runs").exists()
+
+
+OWN_CODE = """
+from dataclasses import dataclass
+from pathlib import Path
+import fedsol
+with Path("imported").open("a") as file:
+    file.write("x")
+
+@dataclass(frozen=True)
+class Mine(fedsol.Algorithm):
+    factor: float = 2.0
+"""
+
+
+def in_a_new_process(*arguments):
+    return subprocess.run([sys.executable, "-m", "fedsol", *arguments], capture_output=True, text=True)
+
+
+def test_code_that_a_file_names_is_announced_and_a_run_directory_imports_none_to_be_read():
+    Path("own_code.py").write_text(OWN_CODE)
+    Path("mine.toml").write_text('rounds = 1\n[algorithm]\nname = "own_code:Mine"\n[data.partition]\nclients = 5\n')
+    done = in_a_new_process("run", "mine.toml", "--out", "here")
+    assert done.returncode == 0, done.stderr
+    said = "runs code that is not part of fedsol: algorithm.name = 'own_code:Mine'"
+    assert done.stderr.count(said) == 1
+    assert "factor = 2.0" in Path("here/experiment.toml").read_text()
+    Path("imported").unlink()
+    done = in_a_new_process("report", "here")
+    assert done.returncode == 0, done.stderr
+    assert not Path("imported").exists()
+    done = in_a_new_process("run", "here", "--set", "rounds=2")
+    assert done.returncode == 0, done.stderr
+    assert f"here: {said}" in done.stderr
+    assert Path("imported").exists()

@@ -1,8 +1,8 @@
 """fedsol reproduce, from the command line: resuming, reusing, labeling and refusing."""
 
 import json
-import shutil
 import re
+import shutil
 from pathlib import Path
 
 import pytest

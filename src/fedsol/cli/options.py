@@ -4,7 +4,7 @@ import contextlib
 import functools
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -61,9 +61,18 @@ def read_experiment(name: str | None, changes: Sequence[str] | None = None) -> "
     from fedsol.federation.optimizer import check_optimizer
 
     tables = find_experiment(name or "quickstart")
+    say_code(name, tables)
     experiment = Experiment(**apply_overrides(tables, dict(map(parse_override, changes or ()))))
     check_optimizer(experiment.client)
     return experiment
+
+
+def say_code(source: Path | str | None, tables: Mapping[str, Any]) -> None:
+    """Say which code outside of fedsol an experiment from a file runs: `model.name = 'my_models:wide'`."""
+    chosen = {key: table for key in ("data", "model", "algorithm") if isinstance(table := tables.get(key), dict)}
+    code = [f"{key}.name = {name!r}" for key, table in chosen.items() if ":" in str(name := table.get("name"))]
+    if code:
+        print(f"{source}: runs code that is not part of fedsol: {', '.join(code)}", file=sys.stderr)
 
 
 _new: list[Path] = []

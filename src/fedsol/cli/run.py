@@ -8,7 +8,7 @@ import typer
 
 from fedsol.analysis import names_of
 from fedsol.cli.console import console, resume_hint, say, show_warnings
-from fedsol.cli.options import ExperimentArgument, OutOption, SetOption, new_directory, read_experiment
+from fedsol.cli.options import ExperimentArgument, OutOption, SetOption, new_directory, read_experiment, say_code
 from fedsol.errors import InputError
 
 
@@ -49,7 +49,9 @@ def run(
         if out is not None:
             raise InputError(f"--out: is not allowed: the run is resumed in {experiment} (got {out})")
         out, resume = Path(experiment), True
-        settings = RunDirectory(out).read_experiment().override(dict(map(parse_override, changes or ())))
+        saved = RunDirectory(out).read_experiment()
+        say_code(out, saved.model_dump())
+        settings = saved.override(dict(map(parse_override, changes or ())))
     else:
         settings = read_experiment(experiment, changes)
     if resume and out is None:

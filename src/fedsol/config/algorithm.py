@@ -6,7 +6,9 @@ Classes are imported on first use, so the configuration itself knows none of the
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError, create_model
@@ -15,6 +17,23 @@ from fedsol.config.catalog import ALGORITHMS, DEFAULT_ALGORITHM
 from fedsol.config.tables import Settings, input_error, unknown_name
 from fedsol.core.imports import import_object
 from fedsol.errors import InputError
+
+_imports_code = ContextVar("imports_code", default=True)
+
+
+@contextmanager
+def without_own_code() -> Iterator[None]:
+    """Take the settings of algorithms outside of the catalog as they are, so that no code of theirs is imported."""
+    token = _imports_code.set(False)
+    try:
+        yield
+    finally:
+        _imports_code.reset(token)
+
+
+def is_taken_as_it_is(name: Any) -> bool:
+    """Return whether an algorithm is not imported now: only its name and settings are known."""
+    return not _imports_code.get() and isinstance(name, str) and ":" in name and name not in ALGORITHMS
 
 
 def find_algorithm(name: str) -> Any:
@@ -73,6 +92,8 @@ def complete_table(table: Any) -> dict[str, Any]:
     if not isinstance(table, Mapping):
         raise InputError(f"algorithm: must be a table with a name (got {table!r})")
     name = table.get("name", DEFAULT_ALGORITHM)
+    if is_taken_as_it_is(name):
+        return dict(table)
     if not isinstance(name, str):
         raise InputError(f"algorithm.name: must be a string (got {name!r})")
     return {"name": name, **dataclasses.asdict(make_algorithm(table))}

@@ -13,7 +13,7 @@ from typing import Any, Self
 import tomli_w
 from pydantic import ValidationError, field_validator, model_validator
 
-from fedsol.config.algorithm import complete_table, find_algorithm, make_algorithm
+from fedsol.config.algorithm import complete_table, find_algorithm, is_taken_as_it_is, make_algorithm, without_own_code
 from fedsol.config.catalog import DEFAULT_ALGORITHM, EXPERIMENTS
 from fedsol.config.overrides import apply_overrides
 from fedsol.config.tables import (
@@ -59,6 +59,8 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
+        if is_taken_as_it_is(self.algorithm["name"]):
+            return self
         self._check_frozen_head()
         self._check_privacy()
         name, cls = self.algorithm["name"], find_algorithm(self.algorithm["name"])
@@ -110,6 +112,12 @@ class Experiment(Settings):
     def load(cls, path: str | Path) -> Self:
         """Read an experiment file."""
         return cls(**read_toml(Path(path)))
+
+    @classmethod
+    def load_saved(cls, path: Path) -> Self:
+        """Read the experiment of a run directory, which was checked when the run began; no code is imported for it."""
+        with without_own_code():
+            return cls.load(path)
 
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with dotted keys replaced, as `--set` does: `{"algorithm.rho": 1.0}`."""

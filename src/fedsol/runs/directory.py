@@ -169,9 +169,9 @@ class RunDirectory:
         return identity
 
     def read_experiment(self) -> Experiment:
-        """Return the resolved experiment."""
+        """Return the resolved experiment; code that it names is imported only when it is trained, not to read it."""
         self.check_exists()
-        return Experiment.load(self.path / "experiment.toml")
+        return Experiment.load_saved(self.path / "experiment.toml")
 
     def read_rows(self) -> list[Row]:
         """Return the rows of metrics."""
