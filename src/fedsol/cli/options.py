@@ -70,9 +70,13 @@ def read_experiment(name: str | None, changes: Sequence[str] | None = None) -> "
 def say_code(source: Path | str | None, tables: Mapping[str, Any]) -> None:
     """Say which code outside of fedsol an experiment from a file runs: `model.name = 'my_models:wide'`."""
     chosen = {key: table for key in ("data", "model", "algorithm") if isinstance(table := tables.get(key), dict)}
-    code = [f"{key}.name = {name!r}" for key, table in chosen.items() if ":" in str(name := table.get("name"))]
+    code = [f"{key}.name = {name!r}" for key, table in chosen.items() if _names_code(name := table.get("name"))]
     if code:
         print(f"{source}: runs code that is not part of fedsol: {', '.join(code)}", file=sys.stderr)
+
+
+def _names_code(name: Any) -> bool:
+    return isinstance(name, str) and ":" in name and name.rpartition(":")[2].replace(".", "").isidentifier()
 
 
 _new: list[Path] = []
