@@ -17,6 +17,7 @@ INTRODUCTION = """# The experiment file
 Every key, its default and what is allowed. A file needs only the keys that differ from the defaults; `fedsol run`
 writes the complete, resolved file into the run directory. `--set table.key=value` replaces a key on the command line
 (the value in TOML notation; a bare word is a string). An unknown key or a wrong value is an error that names it.
+Counts are at most 1,000,000,000. Models and batches that do not fit into this machine's memory are refused.
 
 This page is made from the code by `make docs`.
 """

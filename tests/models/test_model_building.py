@@ -125,7 +125,7 @@ def test_options_reach_the_model() -> None:
             r"model.options.hiden: unknown key; did you mean 'hidden'",
         ),
         ("cnn", {"hidden": 5}, DIGITS, r"model.options.hidden: unknown key; 'cnn' has no options"),
-        ("small", {"hidden": 0}, DIGITS, r"model.options.hidden: must be an integer of at least 1 .got 0"),
+        ("small", {"hidden": 0}, DIGITS, r"model.options.hidden: must be an integer from 1 to 1000000 .got 0"),
         ("small", {"hidden": True}, DIGITS, r"model.options.hidden: .*integer.*got True"),
         ("small", {"hidden": "9"}, DIGITS, r"model.options.hidden: .*integer.*got '9'"),
         ("slvit", {"shift": "up"}, DIGITS, r"model.options.shift: must be one of 'diagonal', 'axis' .got 'up'"),

@@ -12,6 +12,7 @@ import typer
 
 from fedsol.cli.console import say, say_table
 from fedsol.cli.options import ExperimentArgument, JsonOption, SetOption, read_experiment
+from fedsol.config.fields import LARGEST_COUNT
 from fedsol.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,10 +69,16 @@ def estimate(
     algorithms: Annotated[
         list[str] | None, typer.Option("--algorithm", "-a", help="As in compare (default: the experiment's own).")
     ] = None,
-    clients: Annotated[int | None, typer.Option("--clients", min=1, help="Total number of clients.")] = None,
-    per_round: Annotated[int | None, typer.Option("--per-round", min=1, help="Clients per round.")] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")] = None,
-    examples: Annotated[int | None, typer.Option("--examples", min=1, help="Samples per client.")] = None,
+    clients: Annotated[
+        int | None, typer.Option("--clients", min=1, max=LARGEST_COUNT, help="Total number of clients.")
+    ] = None,
+    per_round: Annotated[
+        int | None, typer.Option("--per-round", min=1, max=LARGEST_COUNT, help="Clients per round.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", min=1, max=LARGEST_COUNT, help="Number of rounds.")] = None,
+    examples: Annotated[
+        int | None, typer.Option("--examples", min=1, max=LARGEST_COUNT, help="Samples per client.")
+    ] = None,
     up: Annotated[str | None, typer.Option("--up", help="A client's upload, such as 10Mbit.")] = None,
     down: Annotated[str | None, typer.Option("--down", help="A client's download, such as 50Mbit.")] = None,
     server_up: Annotated[str | None, typer.Option("--server-up", help="The server's link to all clients.")] = None,
@@ -122,7 +129,7 @@ def parse_quantity(option: str, text: str | None, units: Mapping[str, float], ex
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z/]+)", text.strip())
     value = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
-    if value <= 0:
+    if not 0 < value < math.inf:
         known = ", ".join(unit for unit in units if "/" not in unit)
         raise InputError(
             f"{option}: must be a number greater than 0 with a unit, such as {example} (got {text!r}); units: {known}"

@@ -15,7 +15,8 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from fedsol.config.algorithm import complete_table, find_algorithm, is_taken_as_it_is, make_algorithm, without_own_code
 from fedsol.config.catalog import DEFAULT_ALGORITHM, EXPERIMENTS
-from fedsol.config.overrides import apply_overrides
+from fedsol.config.fields import Count, Seed
+from fedsol.config.overrides import apply_overrides, check_nesting
 from fedsol.config.tables import (
     ClientSettings,
     DataSettings,
@@ -25,6 +26,7 @@ from fedsol.config.tables import (
     PrivacySettings,
     ServerSettings,
     Settings,
+    check_integers,
     input_error,
     setting,
     suggestion,
@@ -35,8 +37,8 @@ from fedsol.errors import InputError
 class Experiment(Settings):
     """One run, completely described: the same experiment gives bitwise the same result."""
 
-    seed: int = setting(0, "for everything random: partition, initial weights, sampling, batches", ge=0)
-    rounds: int | None = setting(None, "communication rounds (default: the dataset's)", ge=1)
+    seed: Seed = setting(0, "for everything random: partition, initial weights, sampling, batches")
+    rounds: Count | None = setting(None, "communication rounds (default: the dataset's)")
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     algorithm: dict[str, Any] = setting({"name": DEFAULT_ALGORITHM}, "name and the algorithm's own settings")
@@ -47,6 +49,7 @@ class Experiment(Settings):
     privacy: PrivacySettings = PrivacySettings()
 
     def __init__(self, **tables: Any) -> None:
+        check_integers(tables)
         try:
             super().__init__(**tables)
         except ValidationError as error:
@@ -156,9 +159,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 def parse_toml(text: str, source: str) -> dict[str, Any]:
     """Return the tables of a TOML text, or raise an error that names its source."""
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
+    except RecursionError as error:
+        raise InputError(f"{source}: cannot be read as TOML: it is nested too deeply") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source}: cannot be read as TOML: {error}") from error
+    except ValueError as error:  # Python converts no number of more than 4300 digits
+        raise InputError(f"{source}: has a number of thousands of digits; whole numbers have 64 bits") from error
+    check_nesting(tables, source)
+    return tables
 
 
 def find_experiment(name: str) -> dict[str, Any]:

@@ -13,8 +13,14 @@ NonNegative = Annotated[float, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 PositiveShare = Annotated[float, Gt(0), Le(1)]
-Count = Annotated[int, Ge(1)]
-Number = Annotated[int, Ge(0)]
+LARGEST_COUNT = 1_000_000_000
+"""Far beyond every real federation, and far below the integers that torch and numpy cannot hold."""
+Count = Annotated[int, Ge(1), Le(LARGEST_COUNT)]
+Number = Annotated[int, Ge(0), Le(LARGEST_COUNT)]
+LARGEST_SIDE = 16_384
+Pixels = Annotated[int, Ge(0), Le(LARGEST_SIDE)]
+Side = Annotated[int, Ge(1), Le(LARGEST_SIDE)]
+Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 
 
 def setting(default: Any, description: str) -> Any:
@@ -47,12 +53,15 @@ def describe_type(hint: Any) -> str:
 
 
 def describe_bounds(metadata: Iterable[Any]) -> str:
-    """Return the bounds among the metadata of a type: `> 0, <= 1`. Pydantic's `Field` nests its own list."""
+    """Return the bounds among the metadata of a type: `> 0, <= 1`. Pydantic's `Field` nests its own list.
+
+    The largest count and seed are left out: they only refuse what no machine could hold.
+    """
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     bounds = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
     return ", ".join(
         f"{sign} {getattr(bound, name):g}"
         for bound in bounds
         for name, sign in signs.items()
-        if getattr(bound, name, None) is not None
+        if getattr(bound, name, None) not in (None, LARGEST_COUNT, 2**63 - 1)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedsol.config.algorithm import make_algorithm
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 
+MAX_DEPTH = 20
 KEYS_WITHOUT_EFFECT = {
     "engine.kind",
     "engine.workers",
@@ -38,9 +39,29 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not separator or not key.strip():
         raise InputError(f"--set {text!r}: must be key=value, such as --set algorithm.rho=1.5")
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
+        raise InputError(
+            f"--set {key.strip()[:40]}: the value is too long or nested too deeply (got {value[:40]}…)"
+        ) from error
+    check_nesting({key: parsed}, f"--set {key.strip()[:40]}", key.count("."))
+    return key.strip(), parsed
+
+
+def check_nesting(tables: Mapping[str, Any], source: str, outer: int = 0) -> None:
+    """Raise `InputError` if tables or lists are nested deeper than any setting, before anything recurses into them."""
+    level: list[Any] = [tables]
+    for _ in range(MAX_DEPTH - outer):
+        level = [inner for value in level for inner in _inner(value)]
+        if not level:
+            return
+    raise InputError(f"{source}: is nested too deeply; at most {MAX_DEPTH} levels are allowed")
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
 def split_list(text: str) -> list[str]:

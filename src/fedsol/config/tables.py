@@ -6,11 +6,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsol.config.fields import Count, Positive
+from fedsol.config.fields import LARGEST_COUNT, Count, Pixels, Positive, Side
 from fedsol.errors import InputError
 
 PRIVATE = "private"
 """The name of data that only the nodes of a deployment have."""
+
+
+LONGEST_VALUE = 120
+"""Characters of a value that an error shows."""
 
 
 class Settings(BaseModel):
@@ -30,11 +34,11 @@ class PartitionSettings(Settings):
     kind: Literal["iid", "sharding", "dirichlet", "file", "own"] = setting(
         "dirichlet", "`own` uses the client ids that come with the data"
     )
-    clients: int | None = setting(None, "number of clients (default: the paper's)", ge=1)
+    clients: Count | None = setting(None, "number of clients (default: the paper's)")
     alpha: float = setting(0.1, "dirichlet: smaller is more heterogeneous", gt=0)
     cap: bool = setting(True, "dirichlet: a client that has reached the average size gets no more classes")
-    min_size: int = setting(10, "dirichlet: minimum number of samples per client", ge=1)
-    shards: int = setting(2, "sharding: shards per client", ge=1)
+    min_size: Count = setting(10, "dirichlet: minimum number of samples per client")
+    shards: Count = setting(2, "sharding: shards per client")
     balance: Literal["size", "class"] = setting(
         "size", "sharding: shards of equal size, or the same number of shards per class"
     )
@@ -45,10 +49,10 @@ class PartitionSettings(Settings):
 class AugmentationSettings(Settings):
     """`[data.augmentation]`: overrides the dataset's training transform, key by key."""
 
-    pad: int | None = setting(None, "pad by this many pixels and crop back", ge=0)
+    pad: Pixels | None = setting(None, "pad by this many pixels and crop back")
     pad_mode: Literal["zero", "reflect"] | None = setting(None, "what to pad with: zeros or the mirrored image")
     flip: bool | None = setting(None, "mirror half of the images")
-    cutout: int | None = setting(None, "side of the square that is blanked out; 0 for none", ge=0)
+    cutout: Pixels | None = setting(None, "side of the square that is blanked out; 0 for none")
 
 
 class PrivateSettings(Settings):
@@ -56,7 +60,7 @@ class PrivateSettings(Settings):
 
     shape: list[Count] = setting([], "shape of one input: [channels, height, width] for images, any shape for features")
     inputs: Literal["images", "features"] = setting("images", "uint8 images, or floats")
-    classes: int | None = setting(None, "number of classes, if labels are 0, 1, 2 …", ge=2)
+    classes: int | None = setting(None, "number of classes, if labels are 0, 1, 2 …", ge=2, le=LARGEST_COUNT)
     class_names: list[str] = setting([], "names of the classes, if labels or folders have names")
     mean: list[float] = setting([0.5], "pixel mean of images scaled to 0 … 1, per channel", min_length=1)
     std: list[Positive] = setting([0.5], "pixel standard deviation, likewise", min_length=1)
@@ -74,7 +78,7 @@ class DataSettings(Settings):
     root: str = setting("data", "folder that holds the named datasets")
     download: bool = setting(True, "fetch files of a named dataset that are missing")
     channels: Literal[1, 3] | None = setting(None, "channels a model sees (default: the dataset's)")
-    image_size: int | None = setting(None, "image folders: resize to this side", ge=1)
+    image_size: Side | None = setting(None, "image folders: resize to this side")
     layout: Literal["class", "client/class"] = setting("class", "image folders: what the folder levels mean")
     test_fraction: float | None = setting(
         None, "your own data without a test set: share that becomes the test set", gt=0, lt=1
@@ -101,8 +105,8 @@ class ModelSettings(Settings):
 class ClientSettings(Settings):
     """`[client]`: local training."""
 
-    epochs: int = setting(5, "passes over the client's data in a round", ge=1)
-    batch_size: int = setting(50, "samples per step", ge=1)
+    epochs: Count = setting(5, "passes over the client's data in a round")
+    batch_size: Count = setting(50, "samples per step")
     lr: float = setting(0.01, "learning rate of round 1", gt=0)
     momentum: float = setting(0.9, "starts from 0 for every client and round", ge=0, lt=1)
     weight_decay: float = setting(1e-5, "weight decay of the optimizer", ge=0)
@@ -127,7 +131,7 @@ class ServerSettings(Settings):
         "mean", "how updates are combined; the last two tolerate some faulty updates and ignore client sizes"
     )
     trim: float = setting(0.1, "trimmed-mean: share cut off at each end", ge=0, lt=0.5)
-    min_updates: int = setting(1, "minimum number of updates; with fewer, the global model stays unchanged", ge=1)
+    min_updates: Count = setting(1, "minimum number of updates; with fewer, the global model stays unchanged")
     max_update_norm: float | None = setting(
         None, "maximum norm of an update's change to the weights; longer ones are clipped", gt=0
     )
@@ -140,13 +144,13 @@ class ServerSettings(Settings):
     optimizer_momentum: float = setting(0.9, "momentum of the server optimizer, or beta 1", ge=0, lt=1)
     optimizer_beta2: float = setting(0.99, "beta 2 of adam and yogi", ge=0, lt=1)
     optimizer_epsilon: float = setting(1e-3, "adaptivity of adam and yogi", gt=0)
-    evaluate_every: int = setting(1, "rounds between global evaluations", ge=1)
-    evaluate_last: int = setting(1, "number of final rounds that are always evaluated", ge=1)
-    evaluate_clients: int | None = setting(
-        None, "clients that test the global model on their hold-out sets (default: all)", ge=1
+    evaluate_every: Count = setting(1, "rounds between global evaluations")
+    evaluate_last: Count = setting(1, "number of final rounds that are always evaluated")
+    evaluate_clients: Count | None = setting(
+        None, "clients that test the global model on their hold-out sets (default: all)"
     )
-    evaluate_batch: int = setting(50, "batch size of evaluations", ge=1)
-    checkpoint_every: int = setting(1, "rounds between checkpoints", ge=1)
+    evaluate_batch: Count = setting(50, "batch size of evaluations")
+    checkpoint_every: Count = setting(1, "rounds between checkpoints")
 
 
 class FaultSettings(Settings):
@@ -171,7 +175,7 @@ class EngineSettings(Settings):
         "`local`: one client after another, in this process; `workers`: in parallel processes; `flower`: in Flower's "
         "simulation, on Ray",
     )
-    workers: int | None = setting(None, "processes (default: the number of cores)", ge=1)
+    workers: int | None = setting(None, "processes (default: the number of cores)", ge=1, le=1024)
     device: str = setting("cpu", "cpu, cuda, mps or auto", pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$")
     autocast: Literal["bfloat16", "float16"] | None = setting(None, "reduced precision for passes through the model")
     address: str | None = setting(None, "flower: address of a Ray cluster to join")
@@ -210,6 +214,27 @@ def unknown_name(field: str, value: str, known: Iterable[str]) -> InputError:
     return InputError(f"{field}: unknown value {value!r}; {suggestion(value, known)}")
 
 
+def check_integers(value: Any, field: str = "") -> None:
+    """Raise `InputError` for a whole number beyond 64 bits, in any table or list: neither TOML nor torch has them."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            check_integers(inner, f"{field}.{key}" if field else str(key))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            check_integers(inner, f"{field}.{number}")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"{field}: must be a whole number of at most 64 bits (got {shown(value)})")
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error shows it: at most a line, whatever a user wrote."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python prints no number of more than 4300 digits
+        return f"a {type(value).__name__} too long to print"
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+
+
 def input_error(error: ValidationError, where: str, allowed_keys: Mapping[str, Iterable[str]]) -> InputError:
     """Return one `InputError` for everything that pydantic found wrong.
 
@@ -230,4 +255,4 @@ def _describe(details: Any, where: str, allowed_keys: Mapping[str, Iterable[str]
         reason = str(details["ctx"]["error"])
         return f"{field}: {reason}" if field else reason
     message = details["msg"].replace("Input should be ", "must be ").replace("Input should", "should")
-    return f"{field}: {message} (got {details['input']!r})"
+    return f"{field}: {message} (got {shown(details['input'])})"

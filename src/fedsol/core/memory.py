@@ -1,5 +1,6 @@
-"""Peak memory of a piece of torch code, counted tensor by tensor: exact, on every device, and repeatable."""
+"""The memory of this machine, and the peak memory of a piece of torch code, counted tensor by tensor."""
 
+import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -8,6 +9,23 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from fedsol.errors import InputError
+
+
+def machine_memory() -> int | None:
+    """Return the bytes of memory of this machine; None if the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None
+
+
+def require_memory(size: int, purpose: str) -> None:
+    """Raise `InputError` if this machine does not have as many bytes of memory as the purpose takes."""
+    total = machine_memory()
+    if total is not None and size > total:
+        raise InputError(f"{purpose}: takes {size / 1e9:,.1f} GB of memory, and this machine has {total / 1e9:,.1f} GB")
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]

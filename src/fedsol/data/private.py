@@ -1,12 +1,14 @@
 """Data that only the nodes of a deployment have: what the server knows about it, and how a node reads its own."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsol.config.tables import DataSettings, PrivateSettings
+from fedsol.config.tables import DataSettings, PrivateSettings, shown
+from fedsol.core.memory import require_memory
 from fedsol.data.folders import CACHE_FOLDER, decode, list_images
 from fedsol.data.own import Samples, check_images, samples_of
 from fedsol.data.readers import read_npz
@@ -34,6 +36,7 @@ def _check_settings(settings: DataSettings) -> None:
         raise InputError("data.private.shape: is missing; set the shape of one input, such as [3, 32, 32]")
     if private.inputs == "images" and len(private.shape) != 3:
         raise InputError(f"data.private.shape: must be [channels, height, width] for images (got {private.shape})")
+    require_memory(8 * math.prod(private.shape), f"data.private.shape: two inputs of shape {shown(private.shape)}")
     if not private.class_names and private.classes is None:
         raise InputError("data.private.classes: is missing; set it, or data.private.class_names")
     if private.class_names and private.classes not in (None, len(private.class_names)):

@@ -12,6 +12,7 @@ from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import PRIVATE
+from fedsol.core.memory import require_memory
 from fedsol.core.messages import Job, ServerState, State, Update
 from fedsol.core.randomness import generator_for, key_for, numpy_generator_for
 from fedsol.core.weights import Weights, on_device, pick
@@ -134,6 +135,7 @@ def node_federation(experiment: Experiment, source: str, client: int) -> Federat
 
 def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> Federation:
     """Return a federation on data that is already loaded and split among the clients."""
+    _check_batch(experiment, dataset, partition)
     device = choose_device(experiment.engine.device)
     model = build_split_model(
         experiment.model,
@@ -147,6 +149,17 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     return Federation(experiment, dataset, partition, model, algorithm, device)
+
+
+def _check_batch(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> None:
+    """Raise `InputError` if one batch of padded images does not fit into memory."""
+    if dataset.train.inputs.dtype != torch.uint8:
+        return
+    channels, height, width = dataset.train.inputs.shape[1:]
+    pad, largest = dataset.augmentation.pad, max(map(len, partition), default=0)
+    count = min(experiment.client.batch_size, largest)
+    padded = (height + 2 * pad) * (width + 2 * pad)
+    require_memory(count * channels * padded, f"data.augmentation.pad: a batch of {count} images padded by {pad:,}")
 
 
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
@@ -176,7 +189,9 @@ def default_model(dataset: Dataset) -> str:
 def partition_of(experiment: Experiment, dataset: Dataset) -> list[Tensor]:
     """Return the clients' indices, which depend only on the seed, the labels and `[data.partition]`."""
     if experiment.data.name == PRIVATE:  # only the nodes know their samples
-        return [torch.zeros(0, dtype=torch.int64) for _ in range(experiment.data.partition.clients or 0)]
+        clients = experiment.data.partition.clients or 0
+        require_memory(8 * clients, f"data.partition.clients: a list of {clients:,} clients")
+        return [torch.zeros(0, dtype=torch.int64)] * clients
     owners = dataset.train.clients
     indices = make_partition(
         experiment.data.partition,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.personal import KNNPer, LocalOnly
-from fedsol.config.fields import Number, Share
+from fedsol.config.fields import Count, Number, Share
 from fedsol.config.tables import Settings, input_error, setting
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
@@ -49,19 +49,19 @@ class PersonalSettings(Settings):
     test: Literal["matched", "held-out"] = setting(
         "matched", "test images drawn to match the client's labels, or the client's hold-out set"
     )
-    test_size: int = setting(1000, "matched: number of test images, if there are enough", ge=1)
+    test_size: Count = setting(1000, "matched: number of test images, if there are enough")
     validation: float | None = setting(
         None, "held-out: share not used for tests (default: 0.5 if mixing is chosen, otherwise 0)", ge=0, lt=1
     )
-    k: int = setting(KNNPer.k, "knn-per: number of neighbors", ge=1)
-    capacity: int = setting(KNNPer.capacity, "knn-per: samples that a client remembers", ge=1)
+    k: Count = setting(KNNPer.k, "knn-per: number of neighbors")
+    capacity: Count = setting(KNNPer.capacity, "knn-per: samples that a client remembers")
     scale: float = setting(
         KNNPer.scale, "knn-per: a neighbor at distance d counts exp(-d^2 / (features x scale))", gt=0
     )
     mixing: Share | Literal["chosen"] = setting(
         KNNPer.mixing, "knn-per: weight of the neighbors' answer, or chosen per client on its hold-out set"
     )
-    after_round: int = setting(0, "rounds that the global model has seen", ge=0)
+    after_round: Number = setting(0, "rounds that the global model has seen")
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -1,6 +1,7 @@
 """The models that come with fedsol, as a table that can be listed without building any of them."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,12 +9,16 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedsol.config.tables import suggestion
+from fedsol.config.tables import shown, suggestion
+from fedsol.core.memory import peak_bytes, require_memory
 from fedsol.errors import InputError
 from fedsol.models.basic import CNN, MLP, Small
 from fedsol.models.resnet import ResNet18
 from fedsol.models.slvit import SLViT
 from fedsol.models.vgg import VGG11
+
+LARGE_INPUT = 200_000
+"""Values of an input beyond which a pass through the model may not fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +45,22 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Option:
-    """One setting of a model: an integer of at least 1, or one of the `choices`."""
+    """One setting of a model: an integer from 1 to `largest`, or one of the `choices`."""
 
     description: str
     choices: tuple[str, ...] = ()
+    largest: int = 1_000_000
+
+    def allows(self, value: object) -> bool:
+        """Return whether a value is allowed."""
+        return value in self.choices if self.choices else type(value) is int and 1 <= value <= self.largest
+
+    @property
+    def allowed(self) -> str:
+        """Return the allowed values in words."""
+        return (
+            f"one of {', '.join(map(repr, self.choices))}" if self.choices else f"an integer from 1 to {self.largest}"
+        )
 
 
 @dataclass(frozen=True)
@@ -65,17 +82,33 @@ class ModelSpec:
             if option not in self.options:
                 hint = suggestion(option, self.options) if self.options else f"{self.name!r} has no options"
                 raise InputError(f"model.options.{option}: unknown key; {hint}")
-            choices = self.options[option].choices
-            if not (value in choices if choices else type(value) is int and value >= 1):
-                allowed = f"one of {', '.join(map(repr, choices))}" if choices else "an integer of at least 1"
-                raise InputError(f"model.options.{option}: must be {allowed} (got {value!r})")
+            if not self.options[option].allows(value):
+                allowed = self.options[option].allowed
+                raise InputError(f"model.options.{option}: must be {allowed} (got {shown(value)})")
         side, inputs = self.smallest_side, shape.input_shape
         if side is not None and (len(inputs) != 3 or min(inputs[1:]) < side):
             raise InputError(
                 f"model.name: {self.name!r} must have inputs (channels, height, width) of at least {side}x{side} pixels"
                 f" (got the shape {inputs}); 'mlp' takes inputs of any shape"
             )
+        self._require_memory(options, shape)
         return self.factory(inputs, shape.classes, **options)
+
+    def _require_memory(self, options: Mapping[str, object], shape: ModelShape) -> None:
+        """Raise `InputError` if the weights and their gradient, or two large inputs, do not fit into memory."""
+        size = math.prod(shape.input_shape)
+        purpose = f"model.name: {self.name!r} with {dict(options)} for inputs of shape {shape.input_shape}"
+        try:
+            with torch.device("meta"):  # shapes only
+                model = self.factory(shape.input_shape, shape.classes, **options)
+                weights = sum(parameter.nbytes for parameter in model.parameters())
+                # Torch's first pass without values takes a second of imports: only where it can matter.
+                pass_bytes = peak_bytes(lambda: model(torch.empty(2, *shape.input_shape))) if size > LARGE_INPUT else 0
+        except RuntimeError as error:  # the number of bytes itself does not fit into 64 bits
+            if "overflow" not in str(error):
+                raise
+            raise InputError(f"{purpose}: takes more memory than any machine has") from error
+        require_memory(2 * weights + pass_bytes, purpose)
 
 
 _SPECS = (
@@ -113,8 +146,8 @@ _SPECS = (
             ),
             "patch": Option("side of a patch in pixels"),
             "dim": Option("width of a token"),
-            "depth": Option("transformer blocks"),
-            "heads": Option("attention heads"),
+            "depth": Option("transformer blocks", largest=1000),
+            "heads": Option("attention heads", largest=1000),
             "dim_head": Option("width of an attention head"),
             "mlp": Option("hidden units of a block's two-layer network"),
         },

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedsol.core.memory import peak_bytes
+from fedsol.core.memory import peak_bytes, require_memory
 from fedsol.core.messages import Job, Update
 from fedsol.core.randomness import one_torch_thread
 from fedsol.core.weights import size_in_bytes
@@ -154,6 +154,8 @@ def make_trial(plan: Plan, samples: int | None = None) -> Federation:
         "engine.workers": plan.workers,
     }
     experiment = settings.override(changes).model_copy(update={"faults": type(settings.faults)()})
+    sample = plan.dataset.train.inputs[0].nbytes if len(plan.dataset.train) else 0
+    require_memory(5 * size * sample, f"client.batch_size: a trial with {size:,} samples of {plan.dataset.name}")
     tested = min(len(plan.dataset.test), TRIAL_BATCHES * plan.workers * settings.server.evaluate_batch)
     data = replace(plan.dataset, train=_first(plan.dataset.train, size), test=_first(plan.dataset.test, tested))
     return assemble(experiment, data, [torch.arange(size)] * plan.workers)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import PRIVATE, DataSettings
+from fedsol.core.memory import require_memory
 from fedsol.core.randomness import generator_for
 from fedsol.data.catalog import SPECS, load_dataset, stored_shape, with_image_settings
 from fedsol.data.files import DatasetFiles
@@ -52,7 +53,9 @@ class Plan:
     @property
     def evaluations(self) -> int:
         """Return the number of rounds after which the global model is evaluated."""
-        return sum(map(self.experiment.is_evaluated, range(1, self.rounds + 1)))
+        server = self.experiment.server
+        before = max(0, self.rounds - server.evaluate_last)
+        return before // server.evaluate_every + self.rounds - before
 
 
 def make_plans(variants: Sequence[Variant], per_round: int | None = None, examples: int | None = None) -> list[Plan]:
@@ -105,6 +108,7 @@ def _read_data(settings: DataSettings, examples: int | None) -> tuple[Dataset, b
 def _random_split(shape: tuple[int, ...], size: int, classes: int) -> Split:
     """Return images that are overlapping windows of one row of random pixels: any number of them in little memory."""
     pixels = math.prod(shape)
+    require_memory(9 * size + pixels, f"--examples: random samples of shape {shape}, {size:,} of them")
     generator = generator_for(0, "estimate")
     row = torch.randint(256, (size + pixels - 1,), generator=generator, dtype=torch.uint8)
     return Split(row.unfold(0, pixels, 1).view(size, *shape), torch.arange(size) % classes)
@@ -117,6 +121,7 @@ def _sizes(experiment: Experiment, dataset: Dataset, examples: int | None) -> tu
     if examples is not None:
         if clients is None:
             raise InputError(f"--examples: needs --clients with the partition {settings.kind!r}")
+        require_memory(8 * clients, f"--clients: a list of {clients:,} clients")
         return np.full(clients, examples), f"each of the {clients:,} clients has {examples:,} samples"
     if clients is not None and clients > samples:
         raise InputError(
