@@ -31,6 +31,7 @@ from fedsol.config.tables import (
     setting,
     suggestion,
 )
+from fedsol.core.paths import user_path
 from fedsol.errors import InputError
 
 
@@ -172,8 +173,9 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
 
 def find_experiment(name: str) -> dict[str, Any]:
     """Return the tables of an experiment, given as a file or as a name that `fedsol list experiments` shows."""
-    if name.endswith(".toml") or Path(name).is_file():
-        return read_toml(Path(name))
+    path = user_path(name)
+    if name.endswith(".toml") or path.is_file():
+        return read_toml(path)
     if name not in EXPERIMENTS:
         raise InputError(f"{name}: no such file or experiment; {suggestion(name, EXPERIMENTS)}")
     return copy.deepcopy(EXPERIMENTS[name].tables)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from fedsol.core.paths import user_path
 from fedsol.errors import InputError
 
 
@@ -21,7 +22,7 @@ def import_object(reference: str, field: str) -> object:
     if not name or not attribute:
         raise InputError(f"{field}: must be 'module:name' or 'path/to/file.py:name' (got {reference!r})")
     where = f"{field}: {reference!r}"
-    file = Path(name).expanduser().resolve() if name.endswith(".py") else None
+    file = user_path(name, field).resolve() if name.endswith(".py") else None
     if file and not file.is_file():
         raise InputError(f"{where}: no such file: {file}")
     search_path = list(sys.path)

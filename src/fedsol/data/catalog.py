@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from fedsol.config.tables import PRIVATE, DataSettings, unknown_name
 from fedsol.core.imports import import_object
+from fedsol.core.paths import user_path
 from fedsol.data.files import DatasetFiles, FileResult
 from fedsol.data.folders import CACHE_FOLDER
 from fedsol.data.own import check_augmentation, load_own
@@ -72,7 +73,7 @@ def _load_named(settings: DataSettings) -> Dataset:
     for key in ("test_fraction", "layout"):
         if getattr(settings, key) != DataSettings.model_fields[key].default:
             raise InputError(f"data.{key}: must not be set for {settings.name!r}: it only applies to your own data")
-    root = Path(settings.root).expanduser()
+    root = user_path(settings.root, "data.root")
     return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 
 

@@ -6,7 +6,9 @@ modification times of the files and on how they were decoded, so changed images 
 
 import hashlib
 import os
+import shutil
 import tempfile
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -70,6 +72,8 @@ def _image_paths(folder: Path) -> list[Path]:
     for entry in entries:
         if entry.is_dir():
             raise InputError(f"{entry.path}: must be an image (got a folder); check data.layout")
+        if not entry.is_file():
+            raise InputError(f"{entry.path}: must be an image (got a broken link, a pipe or a device)")
     if not entries:
         raise InputError(f"{folder}: has no images")
     return [Path(entry.path) for entry in entries]
@@ -91,13 +95,24 @@ def decode(files: Sequence[ImageFile], folder: Path, options: ImageOptions) -> N
 def _cache_key(files: Sequence[ImageFile], folder: Path, options: ImageOptions) -> str:
     digest = hashlib.sha256(f"{CACHE_VERSION} {options.image_size} {options.channels}".encode())
     for file in files:
-        status = file.path.stat()
+        try:
+            status = file.path.stat()
+        except OSError as error:
+            raise InputError(f"{file.path}: cannot be read: {error.strerror}") from error
         name = file.path.relative_to(folder).as_posix()
-        digest.update(f"\0{name}\0{status.st_size}\0{status.st_mtime_ns}".encode())
+        digest.update(os.fsencode(f"\0{name}\0{status.st_size}\0{status.st_mtime_ns}"))
     return f"{folder.name}-{digest.hexdigest()[:16]}"
 
 
 def _write_cache(path: Path, files: Sequence[ImageFile], options: ImageOptions) -> None:
+    from PIL.Image import DecompressionBombWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DecompressionBombWarning)
+        _decode_to(path, files, options)
+
+
+def _decode_to(path: Path, files: Sequence[ImageFile], options: ImageOptions) -> None:
     options = options if options.channels else replace(options, channels=_channels_of(files))
     first = _decode_image(files[0].path, options)
     try:
@@ -108,6 +123,12 @@ def _write_cache(path: Path, files: Sequence[ImageFile], options: ImageOptions) 
             f"{path.parent}: cannot store decoded images ({error.strerror}); set data.cache to another folder"
         ) from error
     with temporary as folder:
+        size, free = len(files) * first.nbytes, shutil.disk_usage(folder).free
+        if size > free:  # a full disk would end the process while it writes to mapped memory
+            raise InputError(
+                f"{path.parent}: decoded images take {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free; set "
+                "data.cache to another folder, or a smaller data.image_size"
+            )
         output = np.lib.format.open_memmap(Path(folder, path.name), "w+", np.uint8, (len(files), *first.shape))
         _decode_all(files, output, options)
         output.flush()
@@ -159,19 +180,23 @@ def _decode_image(path: Path, options: ImageOptions) -> NDArray[np.uint8]:
                 # JPEG decoders can halve the size while they read: much faster, and still twice the size wanted.
                 image.draft(None, (2 * size, 2 * size))
             decoded = image.convert("L" if options.channels == 1 else "RGB")
-        except (OSError, SyntaxError, ValueError) as error:
+            pixels = np.asarray(decoded if size is None else _square(decoded, size))
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: was removed while it was read") from error
+        except Exception as error:  # Pillow's decoders may raise anything on a damaged file
             raise InputError(f"{path}: is damaged: {error}") from error
-        pixels = np.asarray(decoded if size is None else _square(decoded, size))
     return pixels[None] if options.channels == 1 else pixels.transpose(2, 0, 1)
 
 
 def _square(image: Any, side: int) -> Any:
     """Resize the shorter side to `side` and crop the center."""
-    from PIL.Image import Resampling
+    from PIL.Image import MAX_IMAGE_PIXELS, Resampling
 
     width, height = image.size
     scale = side / min(width, height)
     width, height = max(side, round(width * scale)), max(side, round(height * scale))
+    if width * height > MAX_IMAGE_PIXELS:
+        raise ValueError(f"resized to {side} pixels, it would have {width:,} x {height:,}")
     image = image.resize((width, height), Resampling.BILINEAR)
     left, top = (width - side) // 2, (height - side) // 2
     return image.crop((left, top, left + side, top + side))
@@ -182,5 +207,12 @@ def _opened(path: Path) -> Any:
 
     try:
         return Image.open(path)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise InputError(
+            f"{path}: has more than {Image.MAX_IMAGE_PIXELS:,} pixels, the limit against decompression bombs; make "
+            "the image smaller"
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: was removed while the folder was read") from error
+    except Exception as error:  # Pillow's decoders may raise anything on a damaged file
         raise InputError(f"{path}: cannot be read as an image") from error

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedsol.config.tables import DataSettings
 from fedsol.core.imports import import_object
+from fedsol.core.paths import user_path
 from fedsol.data.folders import CACHE_FOLDER, ImageFile, decode, list_images
 from fedsol.data.readers import make_split, read_npz, stratified_test_mask
 from fedsol.data.types import Array, Augmentation, Dataset, DatasetSpec, ImageOptions, Split
@@ -47,7 +48,7 @@ def load_own(settings: DataSettings) -> Dataset:
     clients are numbered in sorted order. Images are normalized by the statistics of the training images.
     """
     source = settings.name
-    path = Path(source).expanduser()
+    path = user_path(source, "data.name")
     if path.is_dir():
         return _build(path.stem, _read_folder(path, settings), str(path))
     for field in ("layout", "image_size"):
@@ -156,14 +157,14 @@ def samples_of(arrays: Mapping[str, Array], inputs: str, labels: str, source: st
         if name not in arrays:
             raise InputError(f"{source}: has no array {name!r}; it has {', '.join(sorted(arrays))}")
     array = arrays[inputs]
-    if array.ndim < 2 or len(array) == 0:
-        raise InputError(f"{source}: {inputs} must have the shape (N, …) with N at least 1 (got {array.shape})")
+    if array.ndim < 2 or array.size == 0:
+        raise InputError(f"{source}: {inputs} must have the shape (N, …) and not be empty (got {array.shape})")
     clients = "clients_train" if inputs == "x_train" and "clients_train" in arrays else None
     values = {name: _values(arrays[name], name, source) for name in (labels, clients) if name}
     for name, found in values.items():
         if len(found) != len(array):
             raise InputError(f"{source}: {inputs} has {len(array)} samples but {name} has {len(found)}")
-    return Samples(_to_tensor(array, source), values[labels], values[clients] if clients else None)
+    return Samples(_to_tensor(array, f"{source}: {inputs}"), values[labels], values[clients] if clients else None)
 
 
 def _values(array: Array, name: str, source: str) -> Array:
@@ -176,23 +177,36 @@ def _values(array: Array, name: str, source: str) -> Array:
     return flat
 
 
-def _to_tensor(array: Array, source: str) -> Tensor:
+def _to_tensor(array: Array, where: str) -> Tensor:
     """Return a user's inputs as fedsol stores them: uint8 images (N, C, H, W), or float32 features."""
     if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise InputError(f"{source}: inputs must be finite (got nan or inf)")
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+        with np.errstate(over="ignore"):
+            features = np.ascontiguousarray(array, dtype=np.float32)
+        _require_finite(features, where)
+        return torch.from_numpy(features)
     if array.dtype != np.uint8:
-        raise InputError(f"{source}: inputs must be uint8 (images) or floats (features) (got {array.dtype})")
+        raise InputError(f"{where} must be uint8 (images) or floats (features) (got {array.dtype})")
     if array.ndim == 3:
         return torch.from_numpy(np.ascontiguousarray(array[:, None]))
     first, last = (array.ndim == 4 and array.shape[axis] in IMAGE_CHANNELS for axis in (1, -1))
     if first == last:
         raise InputError(
-            f"{source}: uint8 inputs must be images (N, H, W), (N, H, W, C) or (N, C, H, W) with 1, 3 or 4 channels "
+            f"{where}: uint8 inputs must be images (N, H, W), (N, H, W, C) or (N, C, H, W) with 1, 3 or 4 channels "
             f"(got shape {array.shape}); features must be floats"
         )
     return torch.from_numpy(np.ascontiguousarray(array if first else array.transpose(0, 3, 1, 2)))
+
+
+def _require_finite(features: NDArray[np.float32], where: str) -> None:
+    finite = np.isfinite(features)
+    if finite.all():
+        return
+    wrong = np.argwhere(~finite)
+    samples = len(np.unique(wrong[:, 0]))
+    raise InputError(
+        f"{where} must be finite in 32 bits (got {len(wrong)} values that are nan or inf, in {samples} of "
+        f"{len(features)} samples, the first at {tuple(wrong[0].tolist())})"
+    )
 
 
 def read_medmnist(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
@@ -279,6 +293,8 @@ def _checked(dataset: Dataset, source: str) -> Dataset:
                 f"{source}: {part}.inputs must be uint8 (N, C, H, W) or float32 (N, …) "
                 f"(got {inputs.dtype} of shape {tuple(inputs.shape)})"
             )
+        if inputs.dtype == torch.float32:
+            _require_finite(inputs.numpy(), f"{source}: {part}.inputs")
         if labels.dtype != torch.int64 or labels.shape != inputs.shape[:1] or len(labels) == 0:
             raise InputError(
                 f"{source}: {part}.labels must be int64 of shape ({len(inputs)},), and not empty "

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedsol.config.tables import DataSettings, PrivateSettings, shown
 from fedsol.core.memory import require_memory
+from fedsol.core.paths import user_path
 from fedsol.data.folders import CACHE_FOLDER, decode, list_images
 from fedsol.data.own import Samples, check_images, samples_of
 from fedsol.data.readers import read_npz
@@ -70,7 +71,7 @@ def _empty(private: PrivateSettings) -> Split:
 
 def _read(source: str, part: str, settings: DataSettings) -> Split:
     """Read an `.npz` file (`x_train`, `y_train` or `x_test`, `y_test`) or a folder of images by class."""
-    path, private = Path(source).expanduser(), settings.private
+    path, private = user_path(source), settings.private
     if path.is_dir():
         samples: Samples | None = _read_folder(path, part, settings)
     elif path.suffix == ".npz":

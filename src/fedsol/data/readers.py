@@ -3,7 +3,7 @@
 import gzip
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,12 +11,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedsol.core.memory import require_memory
 from fedsol.data.folders import decode, list_images
 from fedsol.data.types import Array, DatasetSpec, ImageOptions, Split
 from fedsol.errors import InputError
 
 IDX_UINT8 = 8
 CIFAR_PIXELS = 3 * 32 * 32
+FILE_KINDS = {
+    b"PK": "a damaged zip archive",
+    b"\x93NUMPY": "a single array, as numpy.save writes it",
+    b"\x80": "a pickle",
+    b"\x1f\x8b": "a gzip file",
+    b"\x89HDF": "an HDF5 file",
+}
+"""What a file is that begins with these bytes."""
 
 
 def make_split(images: NDArray[np.uint8], labels: Array, classes: int, source: Path | str) -> Split:
@@ -135,15 +144,47 @@ def read_npz(path: Path) -> dict[str, Array]:
     """Read all arrays of an .npz file; pickled objects are refused."""
     try:
         with path.open("rb") as file:
-            stored = np.load(file, allow_pickle=False)
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise InputError(f"{path}: must be an .npz file of named arrays (got a single array)")
-            with stored:
-                return {name: stored[name] for name in stored.files}
+            if not zipfile.is_zipfile(file):
+                file.seek(0)
+                raise InputError(f"{path}: must be an .npz file of named arrays (got {_kind_of(file.read(4096))})")
+            with zipfile.ZipFile(file) as archive:
+                members = archive.infolist()
+                if any(member.flag_bits & 1 for member in members):
+                    raise InputError(f"{path}: is encrypted; save it without a password")
+                require_memory(sum(member.file_size for member in members), f"{path}: the arrays")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                return {name: _plain_array(stored, name, path) for name in stored.files}
+    except InputError:
+        raise
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # zipfile and numpy may raise anything on a damaged file
         raise InputError(f"{path}: cannot be read as an .npz file of plain arrays: {error}") from error
+
+
+def _plain_array(stored: Mapping[str, object], name: str, path: Path) -> Array:
+    try:
+        array = stored[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise InputError(f"{path}: {name} has Python objects; save an array of numbers or of strings") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path}: {name!r} is no array; an .npz file has arrays only, as numpy.savez writes them")
+    return array
+
+
+def _kind_of(start: bytes) -> str:
+    """Return what a file is that is no zip archive, by its first bytes."""
+    for magic, kind in FILE_KINDS.items():
+        if start.startswith(magic):
+            return kind
+    try:
+        is_text = start.decode("utf-8").isprintable() or b"\0" not in start
+    except UnicodeDecodeError:
+        is_text = False
+    return "an empty file" if not start else "a text file" if is_text else "another format, or a damaged file"
 
 
 def read_cinic10(folder: Path, spec: DatasetSpec, options: ImageOptions) -> Sequence[Split]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import PRIVATE, DataSettings
 from fedsol.core.memory import require_memory
+from fedsol.core.paths import user_path
 from fedsol.core.randomness import generator_for
 from fedsol.data.catalog import SPECS, load_dataset, stored_shape, with_image_settings
 from fedsol.data.files import DatasetFiles
@@ -89,7 +89,7 @@ def _read_data(settings: DataSettings, examples: int | None) -> tuple[Dataset, b
     """Return the data if its files exist, else random samples, and whether it is real; without downloading."""
     spec = SPECS.get(settings.name)
     if spec is not None:
-        found = DatasetFiles.remembered(spec, Path(settings.root).expanduser()).results()
+        found = DatasetFiles.remembered(spec, user_path(settings.root, "data.root")).results()
         if any(result.status == "missing" for result in found):
             shape, test_size = stored_shape(spec, settings.image_size), max(1, round(settings.part * spec.test_size))
             train, test = (_random_split(shape, size, spec.classes) for size in (spec.train_size, test_size))
