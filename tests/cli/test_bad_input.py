@@ -73,3 +73,105 @@ def test_estimates_bound_their_counts(option):
 
 def test_a_billion_rounds_can_be_estimated():
     assert fedsol("estimate", *TINY, "--rounds", "1000000000").exit_code == 0
+
+
+USERS_FILE = """
+import dataclasses
+
+import numpy as np
+import torch
+from torch import nn
+
+import fedsol
+
+
+def broken_loader():
+    return {"x_train": 1 / 0}
+
+
+def wrong_loader():
+    tensors = torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.zeros(4))
+    return {"train": tensors, "test": tensors}
+
+
+def broken_factory(classes):
+    raise ValueError("no such width")
+
+
+class Late(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, inputs):
+        if self.training:
+            raise ValueError("not like this")
+        return self.head(inputs.flatten(1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken(fedsol.Algorithm):
+    def gradient(self, task, weights, batch, state):
+        return {}["gradient"]
+
+
+@dataclasses.dataclass(frozen=True)
+class BrokenServer(fedsol.Algorithm):
+    def aggregate(self, server, updates):
+        raise RuntimeError("server side")
+"""
+
+
+@pytest.fixture
+def users_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(USERS_FILE)
+    return path
+
+
+CASES = [
+    ("data.name", "broken_loader", "ZeroDivisionError: division by zero", 'return {"x_train": 1 / 0}'),
+    ("model.name", "broken_factory", "ValueError: no such width", 'raise ValueError("no such width")'),
+    ("model.name", "Late", "ValueError: not like this", 'raise ValueError("not like this")'),
+    ("algorithm.name", "Broken", "KeyError: 'gradient'", 'return {}["gradient"]'),
+    ("algorithm.name", "BrokenServer", "RuntimeError: server side", 'raise RuntimeError("server side")'),
+]
+
+
+@pytest.mark.parametrize("engine", ["local", "workers"])
+@pytest.mark.parametrize(("key", "name", "text", "line"), CASES)
+def test_errors_in_own_code_name_the_file_and_the_line(tmp_path, users_file, engine, key, name, text, line):
+    settings = ("--set", f"{key}={users_file}:{name}", "--set", f"engine.kind={engine}")
+    message = refused("run", *TINY, *settings, "--out", tmp_path / "one")
+    number = 1 + USERS_FILE.split("\n").index(next(one for one in USERS_FILE.split("\n") if line in one))
+    assert f"{text} ({users_file}, line {number}, in " in message
+    whole = fedsol("run", *TINY, *settings, "--out", tmp_path / "two", "--traceback").stderr
+    assert "Traceback (most recent call last)" in whole
+    assert line in whole
+
+
+def test_a_file_with_a_mistake_names_the_line(tmp_path):
+    (tmp_path / "mine.py").write_text("x = 1\ndef load(:\n")
+    assert f"({tmp_path / 'mine.py'}, line 2)" in refused("run", *TINY, "--set", f"data.name={tmp_path}/mine.py:load")
+
+
+def test_a_loader_that_returns_other_datasets_learns_what_to_return(users_file):
+    message = refused("run", *TINY, "--set", f"data.name={users_file}:wrong_loader")
+    assert "train: must be an array of numbers or strings (got a TensorDataset); return a fedsol.Dataset, or" in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rho=1", "rho: unknown key; did you mean 'algorithm.rho'?"),
+        ("alpha=1", "alpha: unknown key; did you mean 'data.partition.alpha'?"),
+        ("client.rounds=1", "client.rounds: unknown key; did you mean 'rounds'?"),
+        (
+            "engine.device=gpu",
+            "engine.device: must be 'cpu', 'cuda', 'cuda:0' (or a higher number), 'mps' or 'auto' (got",
+        ),
+        ("engine.device=cuda:x", "engine.device: must be 'cpu'"),
+    ],
+)
+def test_a_setting_in_the_wrong_place_or_word_is_suggested(setting, message):
+    assert message in refused("run", "--set", setting)

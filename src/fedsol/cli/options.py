@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import inspect
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fedsol.core.interrupts import noted
-from fedsol.errors import InputError, RunError
+from fedsol.core.user_code import describe_user_error, user_place
+from fedsol.errors import InputError, RunError, UserCodeError
 
 if TYPE_CHECKING:
     from fedsol.config.experiment import Experiment
@@ -30,27 +33,47 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Output dire
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Comma-separated.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the runs in --out.")]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, each in its own process.")]
+TracebackOption = Annotated[bool, typer.Option("--traceback", help="Show all of an error.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
 
 
 def guarded(command: Command) -> Command:
-    """Exit with 2 for bad input, 1 for a failed run, 130 if interrupted: one message, no traceback."""
+    """Exit with 2 for bad input, 1 for a failed run, 130 if interrupted: one message, no traceback.
+
+    An error in the user's own code (a model, loader or algorithm) is bad input. `--traceback` shows where any of these
+    comes from.
+    """
 
     @functools.wraps(command)
-    def wrapper(*arguments: Any, **options: Any) -> Any:
+    def wrapper(*arguments: Any, show_traceback: bool, **options: Any) -> Any:
         try:
             with noted():
                 return command(*arguments, **options)
-        except (InputError, RunError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C changes nothing
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
+        except Exception as error:
+            is_known = isinstance(error, InputError | RunError)
+            if not is_known and user_place(error) is None:
+                raise
+            if show_traceback:
+                traceback.print_exception(error)
+                print(getattr(error, "details", ""), file=sys.stderr)
+            print(f"error: {error if is_known else describe_user_error(error)}", file=sys.stderr)
+            if not show_traceback and (not is_known or isinstance(error, UserCodeError)):
+                print("All of it: --traceback", file=sys.stderr)
+            raise typer.Exit(1 if isinstance(error, RunError) else 2) from None
         finally:
             _remove_unused_directories()
 
+    signature = inspect.signature(command, eval_str=True)
+    shown = inspect.Parameter(
+        "show_traceback", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TracebackOption
+    )
+    parameters = [*signature.parameters.values(), shown]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper  # type: ignore[return-value]
 
 

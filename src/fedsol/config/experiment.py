@@ -54,7 +54,9 @@ class Experiment(Settings):
         try:
             super().__init__(**tables)
         except ValidationError as error:
-            raise input_error(error, "", {name: table.model_fields for name, table in TABLES.items()}) from error
+            known = {name: [*table.model_fields] for name, table in TABLES.items()}
+            known["algorithm"] = [*complete_table(tables.get("algorithm", {}))]
+            raise input_error(error, "", known) from error
 
     @field_validator("algorithm", mode="before")
     @classmethod

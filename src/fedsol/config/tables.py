@@ -1,10 +1,11 @@
 """The tables of the experiment file, and the wording of errors in them: the field, what is allowed, the value."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedsol.config.fields import LARGEST_COUNT, Count, Pixels, Positive, Side
 from fedsol.errors import InputError
@@ -176,7 +177,7 @@ class EngineSettings(Settings):
         "simulation, on Ray",
     )
     workers: int | None = setting(None, "processes (default: the number of cores)", ge=1, le=1024)
-    device: str = setting("cpu", "cpu, cuda, mps or auto", pattern=r"^(cpu|cuda(:\d+)?|mps|auto)$")
+    device: str = setting("cpu", "cpu, cuda (or cuda:1 …), mps or auto")
     autocast: Literal["bfloat16", "float16"] | None = setting(None, "reduced precision for passes through the model")
     address: str | None = setting(None, "flower: address of a Ray cluster to join")
     client_cpus: float = setting(1.0, "flower: CPUs that Ray reserves per client", gt=0)
@@ -187,6 +188,15 @@ class EngineSettings(Settings):
         gt=0,
     )
     patience: float = setting(60.0, "flower: seconds that a round waits for the nodes of all its clients", ge=0)
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, name: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?|mps|auto", name):
+            raise ValueError(
+                f"must be 'cpu', 'cuda', 'cuda:0' (or another number), 'mps' or 'auto' (got {shown(name)})"
+            )
+        return name
 
 
 class PrivacySettings(Settings):
@@ -248,6 +258,9 @@ def _describe(details: Any, where: str, allowed_keys: Mapping[str, Iterable[str]
     field = ".".join([where, *path] if where else path)
     if details["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         table = ".".join([where, *path[:-1]] if where else path[:-1])
+        elsewhere = [f"{other}.{path[-1]}".lstrip(".") for other, keys in allowed_keys.items() if path[-1] in keys]
+        if elsewhere:
+            return f"{field}: unknown key; did you mean {' or '.join(map(repr, elsewhere))}?"
         return f"{field}: unknown key; {suggestion(path[-1], allowed_keys.get(table, ()))}"
     if details["type"] == "missing":
         return f"{field}: is missing"

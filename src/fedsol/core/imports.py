@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from fedsol.core.paths import user_path
+from fedsol.core.user_code import describe_user_error
 from fedsol.errors import InputError
 
 
@@ -34,7 +35,7 @@ def import_object(reference: str, field: str) -> object:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and not file and f"{name}.".startswith(f"{missing}."):
             raise InputError(f"{where}: no module {name!r}, neither installed nor in {Path.cwd()}") from error
-        raise InputError(f"{where} could not be imported: {type(error).__name__}: {error}") from error
+        raise InputError(f"{where} could not be imported: {describe_user_error(error)}") from error
     finally:
         sys.path[:] = search_path
     try:

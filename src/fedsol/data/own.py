@@ -12,6 +12,7 @@ from torch import Tensor
 from fedsol.config.tables import DataSettings
 from fedsol.core.imports import import_object
 from fedsol.core.paths import user_path
+from fedsol.core.user_code import describe_user_error
 from fedsol.data.folders import CACHE_FOLDER, ImageFile, decode, list_images
 from fedsol.data.readers import make_split, read_npz, stratified_test_mask
 from fedsol.data.types import Array, Augmentation, Dataset, DatasetSpec, ImageOptions, Split
@@ -105,7 +106,7 @@ def _call(reference: str, test_fraction: float | None) -> Dataset:
     except InputError:
         raise
     except Exception as error:  # a user's function may raise anything
-        raise InputError(f"data.name: {reference!r} raised {type(error).__name__}: {error}") from error
+        raise InputError(f"data.name: {reference!r} raised {describe_user_error(error)}") from error
     if isinstance(result, Dataset):
         if test_fraction is not None:
             raise InputError(f"data.test_fraction: must not be set, as {reference!r} returns a Dataset with a test set")
@@ -113,8 +114,23 @@ def _call(reference: str, test_fraction: float | None) -> Dataset:
     if not isinstance(result, Mapping):
         kind = type(result).__name__
         raise InputError(f"data.name: {reference!r} must return a fedsol.Dataset or a dict of arrays (got a {kind})")
-    arrays = {str(key): np.asarray(value) for key, value in result.items()}
+    arrays = {str(key): _as_array(value, f"data.name: {reference!r}: {key}") for key, value in result.items()}
     return _build(reference, samples_from_arrays(arrays, reference, test_fraction), reference)
+
+
+def _as_array(value: object, where: str) -> Array:
+    """Return a value of the dict that a user's function returns as an array."""
+    is_other = isinstance(value, Dataset | Split | torch.utils.data.Dataset | torch.utils.data.DataLoader | Mapping)
+    try:
+        array = None if is_other else np.asarray(value)
+    except Exception as error:  # a user's object may raise anything
+        raise InputError(f"{where}: cannot be made an array: {describe_user_error(error)}") from error
+    if array is None or array.dtype == object:
+        raise InputError(
+            f"{where}: must be an array of numbers or strings (got a {type(value).__name__}); return a fedsol.Dataset, "
+            f"or a dict of the arrays {', '.join(OWN_NAMES)}"
+        )
+    return array
 
 
 def samples_from_arrays(

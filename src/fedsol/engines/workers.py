@@ -27,10 +27,11 @@ from torch import Tensor
 from fedsol.config.experiment import Experiment
 from fedsol.core.files import tensors_from_bytes, tensors_to_bytes
 from fedsol.core.messages import Job, State, Update, pack_update, unpack_update
+from fedsol.core.user_code import describe_user_error, user_place
 from fedsol.core.weights import Weights, prefixed, without_prefix
 from fedsol.data.types import Dataset
 from fedsol.engines.base import Engine
-from fedsol.errors import InputError, RunError
+from fedsol.errors import InputError, RunError, UserCodeError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation, assemble
 from fedsol.federation.personal import PersonalResult, PersonalSettings
@@ -186,6 +187,8 @@ class _Worker:
         if message["kind"] == "bad input":
             raise InputError(message["message"])
         if message["kind"] == "error":
+            if message["place"]:
+                raise UserCodeError(message["message"], message["traceback"])
             raise RuntimeError(f"a worker failed:\n{message['traceback']}")
         return message, tensors
 
@@ -220,8 +223,9 @@ def serve(
             reply, content = _reply(_task_from(message, tensors, weights, broadcast).answer(federation))
         except InputError as error:
             reply, content = {"kind": "bad input", "message": str(error)}, {}
-        except Exception:
-            reply, content = {"kind": "error", "traceback": traceback.format_exc()}, {}
+        except Exception as error:
+            found = {"message": describe_user_error(error), "place": user_place(error)}
+            reply, content = {"kind": "error", "traceback": traceback.format_exc(), **found}, {}
         channel.send(reply, content)
 
 

@@ -218,4 +218,8 @@ def choose_device(name: str) -> torch.device:
     if not available[name.split(":")[0]]:
         found = ", ".join(kind for kind, there in available.items() if there)
         raise InputError(f"engine.device: must be a device of this machine: {found} (got {name!r})")
+    if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
+        raise InputError(
+            f"engine.device: this machine has cuda:0 to cuda:{torch.cuda.device_count() - 1} (got {name!r})"
+        )
     return torch.device(name)

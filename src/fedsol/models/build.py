@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedsol.config.tables import ModelSettings, unknown_name
 from fedsol.core.imports import import_object
 from fedsol.core.randomness import seeded_torch
+from fedsol.core.user_code import describe_user_error
 from fedsol.errors import InputError
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.split import SplitModel, evaluating
@@ -69,7 +70,7 @@ def _errors_named(failure: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise InputError(f"{failure}: {type(error).__name__}: {error}") from error
+        raise InputError(f"{failure}: {describe_user_error(error)}") from error
 
 
 def find_head(model: nn.Module, head: str | None, probe: Tensor) -> str:
