@@ -194,7 +194,7 @@ class EngineSettings(Settings):
     def _check_device(cls, name: str) -> str:
         if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?|mps|auto", name):
             raise ValueError(
-                f"must be 'cpu', 'cuda', 'cuda:0' (or another number), 'mps' or 'auto' (got {shown(name)})"
+                f"must be 'cpu', 'cuda', 'cuda:0' (or a higher number), 'mps' or 'auto' (got {shown(name)})"
             )
         return name
 
