@@ -175,3 +175,11 @@ def test_a_loader_that_returns_other_datasets_learns_what_to_return(users_file):
 )
 def test_a_setting_in_the_wrong_place_or_word_is_suggested(setting, message):
     assert message in refused("run", "--set", setting)
+
+
+def test_an_optimizer_that_refuses_a_weight_is_refused_before_the_first_round(tmp_path):
+    message = refused("run", *TINY, "--set", "client.optimizer=muon", "--out", tmp_path / "run")
+    assert "client.optimizer: cannot use 'muon': it refuses 'body." in message
+    assert not (tmp_path / "run").exists()
+    message = refused("estimate", *TINY, "--set", "client.optimizer=adam", "--set", "client.optimizer_options.betas=5")
+    assert "client.optimizer: cannot use 'adam' with {'betas': 5}: a plain step fails: " in message

@@ -24,7 +24,7 @@ from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, train_client
-from fedsol.federation.optimizer import check_optimizer
+from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
 from fedsol.federation.sampling import hold_out, trains_alone
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model
@@ -145,7 +145,9 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
         getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
     )
     algorithm = make_algorithm(experiment.algorithm)
-    frozen_names(algorithm, experiment.client, model)  # refuses an unsuitable model before any work
+    frozen = frozen_names(algorithm, experiment.client, model)  # refuses an unsuitable model before any work
+    weights = model.initial_weights()
+    check_optimizer_on(experiment.client, {name: weights[name] for name in model.names if name not in frozen})
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     return Federation(experiment, dataset, partition, model, algorithm, device)

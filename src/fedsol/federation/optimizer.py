@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsol.config.tables import ClientSettings, unknown_name
+from fedsol.core.weights import Weights
 from fedsol.errors import InputError
 
 
@@ -19,13 +20,25 @@ def check_optimizer(settings: ClientSettings) -> None:
     given = sorted(settings.optimizer_options.keys() & {"lr", "momentum", "weight_decay"})
     if given:
         raise InputError(f"client.optimizer_options: must not have {given[0]!r}; set client.{given[0]}")
-    parameter = torch.zeros(2, 2)
-    parameter.grad = torch.zeros(2, 2)
+    _try_step(settings, torch.zeros(2, 2), "a plain step fails")
+
+
+def check_optimizer_on(settings: ClientSettings, weights: Weights) -> None:
+    """Raise `InputError` if the optimizer refuses one of the model's weights: one of every number of dimensions."""
+    smallest = sorted(weights.items(), key=lambda item: item[1].numel(), reverse=True)
+    for name, tensor in {tensor.ndim: (name, tensor) for name, tensor in smallest}.values():
+        _try_step(settings, torch.zeros_like(tensor), f"it refuses {name!r} of shape {tuple(tensor.shape)}")
+
+
+def _try_step(settings: ClientSettings, parameter: Tensor, failure: str) -> None:
+    parameter.grad = torch.zeros_like(parameter)
     try:
         make_optimizer(settings, [parameter], settings.lr).step()
-    except (TypeError, RuntimeError, ValueError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # torch's optimizers check their arguments in many ways
         options = f" with {settings.optimizer_options!r}" if settings.optimizer_options else ""
-        raise InputError(f"client.optimizer: cannot use {settings.optimizer!r}{options}: {error}") from error
+        raise InputError(f"client.optimizer: cannot use {settings.optimizer!r}{options}: {failure}: {error}") from error
 
 
 def make_optimizer(settings: ClientSettings, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
