@@ -14,11 +14,11 @@ from fedsol.core.imports import import_object
 from fedsol.core.paths import user_path
 from fedsol.core.user_code import describe_user_error
 from fedsol.data.folders import CACHE_FOLDER, ImageFile, decode, list_images
+from fedsol.data.mistakes import IMAGE_CHANNELS, warn_of_mistakes
 from fedsol.data.readers import make_split, read_npz, stratified_test_mask
 from fedsol.data.types import Array, Augmentation, Dataset, DatasetSpec, ImageOptions, Split
 from fedsol.errors import InputError
 
-IMAGE_CHANNELS = (1, 3, 4)
 IMAGES_PER_BLOCK = 4096
 OWN_NAMES = ("x_train", "y_train", "x_test", "y_test", "clients_train")
 MEDMNIST_NAMES = tuple(f"{part}_{kind}" for part in ("train", "val", "test") for kind in ("images", "labels"))
@@ -48,6 +48,12 @@ def load_own(settings: DataSettings) -> Dataset:
     Without test samples, `test_fraction` of each class becomes the test set, always the same samples. Labels and
     clients are numbered in sorted order. Images are normalized by the statistics of the training images.
     """
+    dataset = _load(settings)
+    warn_of_mistakes(dataset, settings.name)
+    return dataset
+
+
+def _load(settings: DataSettings) -> Dataset:
     source = settings.name
     path = user_path(source, "data.name")
     if path.is_dir():

@@ -11,6 +11,7 @@ from fedsol.config.tables import DataSettings, PrivateSettings, shown
 from fedsol.core.memory import require_memory
 from fedsol.core.paths import user_path
 from fedsol.data.folders import CACHE_FOLDER, decode, list_images
+from fedsol.data.mistakes import warn_of_mistakes
 from fedsol.data.own import Samples, check_images, samples_of
 from fedsol.data.readers import read_npz
 from fedsol.data.types import Array, Dataset, ImageOptions, Split
@@ -28,7 +29,9 @@ def private_dataset(settings: DataSettings) -> Dataset:
 def load_private(source: str, settings: DataSettings) -> Dataset:
     """Return the data as a node sees it: its own samples for training, and no test set."""
     _check_settings(settings)
-    return _dataset(_read(source, "train", settings), _empty(settings.private), settings.private)
+    dataset = _dataset(_read(source, "train", settings), _empty(settings.private), settings.private)
+    warn_of_mistakes(dataset, source)
+    return dataset
 
 
 def _check_settings(settings: DataSettings) -> None:

@@ -28,6 +28,7 @@ from fedsol.runs.directory import RunDirectory
 from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
 from fedsol.training.aggregation import aggregate
+from fedsol.training.divergence import find_divergence
 from fedsol.training.faults import plan
 from fedsol.training.updates import RoundUpdates, expected_answers, not_finite
 
@@ -119,6 +120,7 @@ class _Loop:
         self.late: list[Update] = []
         self.rows: list[Row] = []
         self.saved_round = 0
+        self.is_diverging = False
         self.interrupts = Interrupts()
 
     def run(self) -> Run:
@@ -195,6 +197,7 @@ class _Loop:
             evaluation, held_out = self._evaluate(after, round_number)
             updates.counts.bytes_down += len(held_out) * size_in_bytes(after.weights)
         row = make_row(updates, accepted, evaluation, held_out, time.perf_counter() - start)
+        self._warn_of_divergence(row)
         if self.directory:
             self.directory.append_row(row)
         self.server = after
@@ -205,6 +208,13 @@ class _Loop:
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         self._notify("round_finished", RoundResult(round_number, before, after, accepted, evaluation, held_out, row))
+
+    def _warn_of_divergence(self, row: Row) -> None:
+        """Warn once in a run."""
+        found = find_divergence(row, self.federation.dataset.classes, self.federation.experiment)
+        if found and not self.is_diverging:
+            self.is_diverging = True
+            log.warning("%s", found)
 
     def _train(self, round_number: int, clients: Sequence[int]) -> RoundUpdates:
         """Train the clients and return their updates."""

@@ -1,0 +1,52 @@
+"""Mistakes in a user's own data that train without an error, and to no good: each is a warning with its remedy."""
+
+import logging
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from fedsol.data.types import Dataset
+
+log = logging.getLogger(__name__)
+
+IMAGE_CHANNELS = (1, 3, 4)
+LOOKED_AT = 1000
+"""Training samples that are looked at, evenly spaced."""
+LARGE_FEATURE = 20.0
+"""Root mean square of a feature that was surely not scaled; scaled ones have 1."""
+
+
+def warn_of_mistakes(dataset: Dataset, source: str) -> None:
+    """Log a warning for every likely mistake in the training samples."""
+    if len(dataset.train):
+        chosen = torch.linspace(0, len(dataset.train) - 1, min(len(dataset.train), LOOKED_AT)).long()
+        for mistake in find_mistakes(dataset.train.inputs[chosen], dataset.train.labels):
+            log.warning("%s: %s", source, mistake)
+
+
+def find_mistakes(inputs: Tensor, labels: Tensor) -> Iterator[str]:
+    """Yield the likely mistakes in training samples: the array, what is odd about it, and the remedy."""
+    if int(labels.min()) == int(labels.max()):
+        yield "y_train: all samples have the same class, so there is nothing to learn; check the labels"
+    if inputs.dtype == torch.uint8:
+        if int(inputs.max()) <= 1:
+            yield (
+                "x_train: the images have only the values 0 and 1, and uint8 pixels are 0 to 255; multiply by 255, or "
+                "store images scaled to 0 … 1 as floats"
+            )
+        return
+    shape = tuple(inputs.shape[1:])
+    if len(shape) == 3 and shape[2] in IMAGE_CHANNELS and shape[0] not in IMAGE_CHANNELS:
+        yield (
+            f"x_train: float inputs of shape {shape} look like images with channels last, but are read as {shape[0]} "
+            f"channels of {shape[1]} x {shape[2]} pixels; move the channels: x.transpose(0, 3, 1, 2)"
+        )
+    size = inputs.flatten(1).double().square().mean(dim=0).sqrt()
+    if float(size.max()) > LARGE_FEATURE:
+        place = int(size.argmax())
+        values = inputs.flatten(1)[:, place]
+        yield (
+            f"x_train: the features are not scaled: feature {place} is {float(values.min()):g} to "
+            f"{float(values.max()):g}; subtract the mean of the training samples and divide by their standard deviation"
+        )
