@@ -58,7 +58,7 @@ def test_a_function_returns_a_dataset(own_function) -> None:
     [
         ("return 3", r"must return a fedsol.Dataset or a dict of arrays \(got a int\)"),
         ("raise ValueError('no file')", "raised ValueError: no file"),
-        ("return dict(x_train=np.zeros((2, 3)), y_train=[{}, {}])", "y_train must be .*got object"),
+        ("return dict(x_train=np.zeros((2, 3)), y_train=[{}, {}])", "y_train: must be an array of numbers or strings"),
         (GOOD_SPLIT + "return Dataset('m', s, s, 1, (0.5,), (0.5,), channels=1)", "train.labels must be 0 to 0"),
         (
             GOOD_SPLIT + "return Dataset('m', s, s, 2, (0.5,) * 3, (0.5,))",
