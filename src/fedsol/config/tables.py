@@ -136,6 +136,12 @@ class ServerSettings(Settings):
     max_update_norm: float | None = setting(
         None, "maximum norm of an update's change to the weights; longer ones are clipped", gt=0
     )
+    max_change: float | None = setting(
+        None,
+        "largest change of an update, as a multiple of the median of recent changes; beyond it the update is rejected; "
+        "0 for no bound (default: 10 in a deployment, 0 in a simulation)",
+        ge=0,
+    )
     optimizer: Literal["average", "momentum", "adam", "yogi"] = setting(
         "average", "how a round's average is applied: as is, or by FedAvgM, FedAdam, FedYogi"
     )
@@ -152,6 +158,13 @@ class ServerSettings(Settings):
     )
     evaluate_batch: Count = setting(50, "batch size of evaluations")
     checkpoint_every: Count = setting(1, "rounds between checkpoints")
+
+    @field_validator("max_change")
+    @classmethod
+    def _not_below_the_median(cls, value: float | None) -> float | None:
+        if value is not None and 0 < value < 1:
+            raise ValueError(f"must be 0 (no bound) or at least 1 (got {value:g}): half of all changes are the median")
+        return value
 
 
 class FaultSettings(Settings):

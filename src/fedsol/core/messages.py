@@ -71,6 +71,8 @@ class ServerState:
     """The algorithm's own."""
     optimizer: State = field(default_factory=dict)
     """The server optimizer's, if there is one."""
+    recent_changes: tuple[tuple[float, ...], ...] = ()
+    """Sizes of the changes that were accepted last, oldest first, if `server.max_change` bounds them."""
 
 
 _VALUES, _TENSORS = ("client", "examples", "steps", "metrics"), ("weights", "state", "payload")

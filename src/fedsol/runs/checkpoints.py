@@ -76,6 +76,7 @@ class Checkpoints:
                 "server_sha256": sha256(content),
                 "rows_sha256": rows_sha256,
                 "late": late_entries,
+                "recent_changes": server.recent_changes,
                 "client_states": {
                     str(key.client): {"round": key.round, "sha256": saved} for key, saved in clients.items()
                 },
@@ -123,6 +124,7 @@ class Checkpoints:
             clients=description["clients"],
             state=without_prefix("state", tensors),
             optimizer=without_prefix("optimizer", tensors),
+            recent_changes=tuple(tuple(sizes) for sizes in description.get("recent_changes", ())),
         )
         late = [
             unpack_update(entry["values"], read_tensors(folder / f"late-{number}.safetensors", entry["sha256"]))

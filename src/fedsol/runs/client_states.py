@@ -62,6 +62,15 @@ class ClientStates:
             self._on_disk.pop(key, None)
             self._remember(key, state)
 
+    def unstage(self, client: int, round_number: int) -> None:
+        """Drop a staged state, as if it had never arrived."""
+        key = Key(client, round_number)
+        if key in self._in_memory:
+            self._forget(key)
+        if self._on_disk.pop(key, None) is not None:
+            with contextlib.suppress(OSError):  # a leftover file is harmless
+                (self._folder / key.file).unlink()
+
     def commit(self, round_number: int) -> None:
         """End a round: its staged states become the current ones, and earlier ones are dropped."""
         for key in {*self._in_memory, *self._on_disk}:

@@ -30,7 +30,8 @@ from fedsol.runs.run import Run
 from fedsol.training.aggregation import aggregate
 from fedsol.training.divergence import find_divergence
 from fedsol.training.faults import plan
-from fedsol.training.updates import RoundUpdates, expected_answers, not_finite
+from fedsol.training.guard import DEFAULT_MAX_CHANGE, Sizes, check_loss, check_rejections
+from fedsol.training.updates import Requirements, RoundUpdates, expected_answers, not_finite
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,10 @@ class _Loop:
         payload, state = expected_answers(federation, self.server, initial_state)
         if engine.keeps_states:
             initial_state = state = state_reference(0) if state else {}
-        self.expected = payload, state
+        max_change = federation.experiment.server.max_change
+        if max_change is None:
+            max_change = DEFAULT_MAX_CHANGE if engine.keeps_states else 0.0
+        self.required = Requirements(payload, state, max_change)
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.late: list[Update] = []
         self.rows: list[Row] = []
@@ -192,8 +196,10 @@ class _Loop:
             clients = [] if trains_alone(experiment) else sample_clients(experiment, total, round_number)
             self._notify("round_started", round_number, clients)
             updates = self._train(round_number, clients)
-            accepted = updates.accepted()
-            after = self._aggregate(before, accepted)
+            accepted = updates.finish()
+            if self.required.max_change:
+                check_rejections(round_number, updates.counts.rejected, updates.counts.rejected + len(accepted))
+            after = self._aggregate(before, accepted, updates.recent_changes)
             evaluation, held_out = self._evaluate(after, round_number)
             updates.counts.bytes_down += len(held_out) * size_in_bytes(after.weights)
         row = make_row(updates, accepted, evaluation, held_out, time.perf_counter() - start)
@@ -220,7 +226,7 @@ class _Loop:
         """Train the clients and return their updates."""
         experiment = self.federation.experiment
         faults = plan(experiment.faults, experiment.seed, round_number, clients)
-        updates = RoundUpdates(self.federation, self.server, self.states, round_number, faults, self.expected)
+        updates = RoundUpdates(self.federation, self.server, self.states, round_number, faults, self.required)
         for update in self.late:
             updates.add_late(update)
         broadcast = self.federation.algorithm.broadcast(self.server)
@@ -239,14 +245,17 @@ class _Loop:
         updates.counts.bytes_down = reached * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
         return updates
 
-    def _aggregate(self, before: ServerState, updates: Sequence[Update]) -> ServerState:
+    def _aggregate(
+        self, before: ServerState, updates: Sequence[Update], recent_changes: Sequence[Sizes]
+    ) -> ServerState:
         settings = self.federation.experiment.server
         if len(updates) < settings.min_updates:
             return before
         rule = functools.partial(aggregate, settings, self.federation.algorithm)
         after = self.engine.aggregate(before, updates, rule)
         # Frozen parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
-        after = replace(after, weights={**after.weights, **pick(before.weights, self.federation.frozen)})
+        weights = {**after.weights, **pick(before.weights, self.federation.frozen)}
+        after = replace(after, weights=weights, recent_changes=tuple(recent_changes))
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(
                 f"the global model has values {problem} after round {len(self.rows) + 1}; the run stops after round "
@@ -269,6 +278,8 @@ class _Loop:
                 f"round {round_number}: the test loss of the global model is not finite ({tally.loss}); "
                 f"the run stops after round {len(self.rows)}: try a smaller client.lr or client.clip_norm"
             )
+        if self.required.max_change:
+            check_loss(round_number, tally.loss, (row["test_loss"] for row in self.rows), federation.dataset.classes)
         return tally, held_out
 
     def _evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> dict[int, Tally]:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -10,10 +10,11 @@ import torch
 from fedsol.config.experiment import Experiment
 from fedsol.core.messages import Missing, ServerState, State, Update
 from fedsol.core.randomness import generator_for
-from fedsol.core.weights import add, clip_change, norm, pick, size_in_bytes, subtract
+from fedsol.core.weights import Weights, add, clip_change, norm, pick, size_in_bytes, subtract
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
 from fedsol.training.faults import Fault, corrupt
+from fedsol.training.guard import Bound, Sizes, sizes_of
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +37,36 @@ class Counts:
     bytes_down: int = 0
 
 
+@dataclass(frozen=True)
+class Requirements:
+    """What an update must be like."""
+
+    payload: State
+    """A payload and a state with the names, shapes and types that clients must send."""
+    state: State
+    max_change: float = 0.0
+    """In medians of recent changes; 0 for no bound."""
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A valid update, and how old it is: 0, or 1 if it is late. A late one has its state with it."""
+
+    update: Update
+    age: int
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """By client; of two from one client, the older comes first."""
+        return self.update.client, -self.age
+
+
 @dataclass
 class RoundUpdates:
     """Updates arrive in any order; the valid ones are returned by client id, with their shares.
 
-    States go to the store on arrival, so that a round only holds its weights and payloads in memory.
+    States go to the store on arrival, so that a round only holds its weights and payloads in memory. What depends on
+    the other updates of the round is decided when all have arrived, in order of client id.
     """
 
     federation: Federation
@@ -49,12 +75,13 @@ class RoundUpdates:
     round: int
     faults: Mapping[int, Fault]
     """By client, of all clients that were sampled."""
-    expected: tuple[State, State]
-    """A payload and a state with the names, shapes and types that clients must send."""
+    required: Requirements
     counts: Counts = field(default_factory=Counts)
     late: list[Update] = field(default_factory=list)
     """Updates of this round that arrive in the next one."""
-    _valid: list[tuple[int, int, Update]] = field(default_factory=list)
+    recent_changes: tuple[Sizes, ...] = ()
+    """What the server remembers after the round."""
+    _arrivals: list[_Arrival] = field(default_factory=list)
 
     @property
     def experiment(self) -> Experiment:
@@ -69,7 +96,7 @@ class RoundUpdates:
             self.counts.corrupted += 1
             generator = generator_for(self.experiment.seed, "corruption", self.round, update.client)
             update = corrupt(update, self.server.weights, self.experiment.faults, generator)
-        if fault.late and reason_to_reject(update, self.server, *self.expected) is None:
+        if fault.late and self._reason(update) is None:
             self.late.append(self._moved(update, -1.0))
         else:
             self._check(update, age=0)
@@ -88,9 +115,11 @@ class RoundUpdates:
         self.counts.late += 1
         self._check(self._moved(update, 1.0), age=1)
 
-    def accepted(self) -> list[Update]:
-        """Return the updates to aggregate. Of two from one client, the older comes first."""
-        updates = [update for _, _, update in sorted(self._valid, key=lambda entry: entry[:2])]
+    def finish(self) -> list[Update]:
+        """Decide when all have arrived; return the updates to aggregate, by client id."""
+        arrivals = self._within_bound(sorted(self._arrivals, key=lambda arrival: arrival.order))
+        updates = [replace(arrival.update, weights=self._clipped(arrival.update), state={}) for arrival in arrivals]
+        self.counts.restarted += sum(bool(update.metrics.get("restarted")) for update in updates)
         uniform = self.experiment.server.weighting == "uniform"
         sizes = [1 if uniform else update.examples for update in updates]
         return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
@@ -101,18 +130,49 @@ class RoundUpdates:
         return replace(update, weights={**update.weights, **add(parameters, self.server.weights, sign)})
 
     def _check(self, update: Update, age: int) -> None:
-        reason = reason_to_reject(update, self.server, *self.expected)
+        reason = self._reason(update)
         if reason is not None:
             self._reject(update.client, reason)
             return
-        longest = self.experiment.server.max_update_norm
-        if longest is not None:
-            weights = clip_change(update.weights, pick(self.server.weights, self.server.parameters), longest)
-            self.counts.clipped += weights is not update.weights
-            update = replace(update, weights=weights)
         self.states.stage(update.client, self.round, update.state)
-        self.counts.restarted += bool(update.metrics.get("restarted"))
-        self._valid.append((update.client, -age, replace(update, state={})))
+        self._arrivals.append(_Arrival(update if age else replace(update, state={}), age))
+
+    def _reason(self, update: Update) -> str | None:
+        return reason_to_reject(update, self.server, self.required.payload, self.required.state)
+
+    def _within_bound(self, arrivals: Sequence[_Arrival]) -> list[_Arrival]:
+        """Return those that `server.max_change` allows; the states of the others are dropped."""
+        self.recent_changes = self.server.recent_changes
+        if not self.required.max_change:
+            return list(arrivals)
+        bound = Bound(self.required.max_change, self.server.recent_changes)
+        sizes = [sizes_of(arrival.update, self.server, self.federation.algorithm) for arrival in arrivals]
+        reasons = bound.reasons(sizes)
+        for arrival, reason in zip(arrivals, reasons, strict=True):
+            if reason is not None:
+                self._reject(arrival.update.client, reason)
+        self.recent_changes = bound.after(found for found, reason in zip(sizes, reasons, strict=True) if reason is None)
+        accepted = [arrival for arrival, reason in zip(arrivals, reasons, strict=True) if reason is None]
+        self._unstage(arrivals, accepted)
+        return accepted
+
+    def _unstage(self, arrivals: Sequence[_Arrival], accepted: Sequence[_Arrival]) -> None:
+        """Leave each client the state of its newest accepted update."""
+        newest = {arrival.update.client: arrival for arrival in arrivals}
+        newest_accepted = {arrival.update.client: arrival for arrival in accepted}
+        for client, arrival in newest.items():
+            remaining = newest_accepted.get(client)
+            if remaining is not arrival:
+                self.states.unstage(client, self.round)
+                self.states.stage(client, self.round, remaining.update.state if remaining else {})
+
+    def _clipped(self, update: Update) -> Weights:
+        longest = self.experiment.server.max_update_norm
+        if longest is None:
+            return update.weights
+        weights = clip_change(update.weights, pick(self.server.weights, self.server.parameters), longest)
+        self.counts.clipped += weights is not update.weights
+        return weights
 
     def _reject(self, client: int, reason: str) -> None:
         self.counts.rejected += 1

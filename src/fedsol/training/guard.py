@@ -1,0 +1,106 @@
+"""Guard a run against updates that are too large, and stop it when its model is lost.
+
+The bound compares every update with the others of its round and with those accepted lately, so it needs no number that
+depends on the model. It holds while fewer than half of these are hostile: the median is then between honest ones.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from fedsol.algorithms.base import Algorithm
+from fedsol.core.messages import ServerState, Update
+from fedsol.core.weights import norm, pick, subtract
+from fedsol.errors import RunError
+
+DEFAULT_MAX_CHANGE = 10.0
+"""The bound of a deployment that names none; honest updates of very unequal clients stay below half of it."""
+
+RECENT_CHANGES = 100
+"""How many accepted changes are remembered."""
+
+EXPLOSION = 10.0
+"""A loss this many times as high as the best so far, and as that of guessing, is no setback."""
+
+PARTS = ("the weights", "the running statistics", "the server's state")
+
+Sizes = tuple[float, ...]
+"""How much an update changes each of the parts."""
+
+
+def sizes_of(update: Update, server: ServerState, algorithm: Algorithm) -> Sizes:
+    """Return how much an update changes weights, running statistics and (by its payload) the algorithm's server state.
+
+    The last is the change that the update alone would make: numbers such as SCAFFOLD's factor `1 / (K lr)` are as
+    unequal as the clients are, but what follows from them is not.
+    """
+    found = {name: tensor for name, tensor in server.weights.items() if tensor.is_floating_point()}
+    trained = pick(found, server.parameters)
+    statistics = pick(found, found.keys() - trained.keys())
+    adds = update.payload and server.state
+    alone = algorithm.aggregate(server, [replace(update, share=1.0)]).state if adds else {}
+    changes = (subtract(trained, update.weights), subtract(statistics, update.weights), subtract(alone, server.state))
+    return tuple(float(norm(change)) if change else 0.0 for change in changes)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`server.max_change`: how many times the median of recent changes an update may change something."""
+
+    multiple: float
+    """0 for no bound."""
+    recent: tuple[Sizes, ...] = ()
+    """The changes that were accepted last, oldest first."""
+
+    def reasons(self, found: Sequence[Sizes]) -> list[str | None]:
+        """Return for each update of a round why it is rejected, or None.
+
+        The median is the lower one of the round's updates and the recent ones, so a first round has one too. Where it
+        is 0, nothing is known about how large a change is.
+        """
+        medians = [lower_median(column) for column in zip(*self.recent, *found, strict=True)]
+        return [self._reason(sizes, medians) for sizes in found]
+
+    def after(self, accepted: Iterable[Sizes]) -> tuple[Sizes, ...]:
+        """Return the recent changes after a round."""
+        return (*self.recent, *accepted)[-RECENT_CHANGES:]
+
+    def _reason(self, sizes: Sizes, medians: Sequence[float]) -> str | None:
+        for part, size, median in zip(PARTS, sizes, medians, strict=True):
+            if median > 0 and not size <= self.multiple * median:
+                return (
+                    f"changes {part} by {size:.3g}, which is more than {self.multiple:g} times (server.max_change) the "
+                    f"median of recent changes, {median:.3g}"
+                )
+        return None
+
+
+def lower_median(values: Sequence[float]) -> float:
+    """Return the median; of an even number of values, the lower of the middle two."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def check_rejections(round_number: int, rejected: int, answers: int) -> None:
+    """Raise `RunError` if more than half of a round's answers, and more than one, were rejected."""
+    if rejected > 1 and 2 * rejected > answers:
+        raise RunError(
+            f"round {round_number}: {rejected} of {answers} updates were rejected, for the reasons above: either most "
+            "of these clients are broken or hostile, or the global model is not what they trained well. The run stops "
+            f"after round {round_number - 1}, which is saved; exclude the clients and resume, or start a new run with "
+            "another server.max_change"
+        )
+
+
+def check_loss(round_number: int, loss: float, earlier: Iterable[float | None], classes: int) -> None:
+    """Raise `RunError` if the test loss of the global model exploded."""
+    best = min((one for one in earlier if one is not None), default=math.inf)
+    if loss > EXPLOSION * max(math.log(classes), best if math.isfinite(best) else 0.0):
+        known = (
+            f"the best so far was {best:.3g}" if math.isfinite(best) else "guessing has " + f"{math.log(classes):.3g}"
+        )
+        raise RunError(
+            f"round {round_number}: the test loss of the global model is {loss:.3g} ({known}), more than "
+            f"{EXPLOSION:g} times as high: an update of this round ruined the model, or training diverges. The run "
+            f"stops after round {round_number - 1}, which is saved; exclude the client and resume, or try a smaller "
+            "client.lr or server.max_change"
+        )
