@@ -142,6 +142,13 @@ class ServerSettings(Settings):
         "0 for no bound (default: 10 in a deployment, 0 in a simulation)",
         ge=0,
     )
+    max_share: float | None = setting(
+        None,
+        "largest weight of one update in the average; the rest goes to the others by their size (default: 0.5 in a "
+        "deployment, 1 in a simulation)",
+        gt=0,
+        le=1,
+    )
     optimizer: Literal["average", "momentum", "adam", "yogi"] = setting(
         "average", "how a round's average is applied: as is, or by FedAvgM, FedAdam, FedYogi"
     )

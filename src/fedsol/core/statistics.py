@@ -1,7 +1,7 @@
-"""Mean and standard deviation of numbers, some of which may be missing."""
+"""Mean and standard deviation of numbers, some of which may be missing; shares with a limit."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -33,3 +33,20 @@ def known_mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are not missing; None without any."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
+
+
+def limited_shares(sizes: Sequence[float], most: float) -> list[float]:
+    """Return each size as a share of their sum, none above `most`; what is cut off goes to the others by size.
+
+    With so few sizes that some share must be above `most`, the shares are equal.
+    """
+    total, limited = sum(sizes), set[int]()
+    shares = [size / total for size in sizes]
+    if len(sizes) * most <= 1:
+        return [1 / len(sizes)] * len(sizes) if max(shares, default=0.0) > most else shares
+    while over := {i for i, share in enumerate(shares) if share > most and i not in limited}:
+        limited |= over
+        left = 1 - most * len(limited)
+        rest = sum(size for i, size in enumerate(sizes) if i not in limited)
+        shares = [most if i in limited else left * size / rest for i, size in enumerate(sizes)]
+    return shares

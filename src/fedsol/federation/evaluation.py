@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from fedsol.core.statistics import population_mean_std
+from fedsol.core.statistics import limited_shares, population_mean_std
 from fedsol.core.weights import Weights
 from fedsol.data.batches import Batch
 from fedsol.models.split import SplitModel
@@ -53,22 +53,29 @@ class HoldOutSummary:
 
     clients: int
     mean: float | None
-    """Accuracy on all of their examples together."""
+    """Accuracy on all of their examples together, as far as no client is limited."""
     std: float | None
     """Standard deviation of the clients' accuracies."""
     worst: float | None
 
 
-def summarize_hold_out(tallies: Iterable[Tally]) -> HoldOutSummary:
-    """Summarize the tests of clients; those without examples are left out."""
+def summarize_hold_out(tallies: Iterable[Tally], max_share: float = 1.0) -> HoldOutSummary:
+    """Summarize the tests of clients; those without examples are left out.
+
+    No client counts for more than `max_share` of the mean, unless there are too few of them.
+    """
     answered = [tally for tally in tallies if sum(tally.examples)]
     accuracies = [tally.accuracy for tally in answered]
     spread = population_mean_std(accuracies)
     if spread is None:
         return HoldOutSummary(0, None, None, None)
     correct = sum(sum(tally.correct) for tally in answered)
-    examples = sum(sum(tally.examples) for tally in answered)
-    return HoldOutSummary(len(answered), correct / examples, spread.std, min(accuracies))
+    sizes = [sum(tally.examples) for tally in answered]
+    mean = correct / sum(sizes)
+    if max(sizes) > max_share * sum(sizes):
+        shares = limited_shares(sizes, max_share)
+        mean = sum(share * accuracy for share, accuracy in zip(shares, accuracies, strict=True))
+    return HoldOutSummary(len(answered), mean, spread.std, min(accuracies))
 
 
 @torch.inference_mode()

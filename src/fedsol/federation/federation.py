@@ -23,7 +23,7 @@ from fedsol.data.private import load_private
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
-from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, train_client
+from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, steps_of, train_client
 from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
 from fedsol.federation.sampling import hold_out, trains_alone
 from fedsol.models import ModelShape
@@ -90,11 +90,15 @@ class Federation:
         data = ClientData(self.dataset, self.training_samples(job.client))
         return train_client(job, self.algorithm, self.model, data, training)
 
-    def task_for(self, weights: Weights) -> Task:
-        """Return the task of a client that receives these weights in the first round."""
+    def steps_of(self, examples: int, work: float) -> int:
+        """Return how many steps a client with so many examples takes in a round."""
+        return steps_of(examples, work, self.experiment.client, self.algorithm)
+
+    def task_for(self, weights: Weights, round_number: int = 1) -> Task:
+        """Return the task of a client that receives these weights in a round."""
         experiment = self.experiment
         received = on_device(weights, self.device)
-        return make_task(self.model, received, experiment.learning_rate(1), experiment.client.momentum)
+        return make_task(self.model, received, experiment.learning_rate(round_number), experiment.client.momentum)
 
     def evaluate(self, weights: Weights, start: int = 0, stop: int | None = None) -> Tally:
         """Count the answers of a model on the test set, or on a part of it."""

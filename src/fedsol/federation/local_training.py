@@ -77,6 +77,12 @@ def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float) -
     return Task(model, pick(weights, model.names), buffers, clone(buffers), lr, momentum)
 
 
+def steps_of(examples: int, work: float, settings: ClientSettings, algorithm: Algorithm) -> int:
+    """Return the number of steps of a job on so many examples, at least one; `work` is the share that it does."""
+    per_step = settings.batch_size * algorithm.batches_per_step
+    return max(1, round(work * settings.epochs * -(-examples // per_step)))
+
+
 def frozen_names(algorithm: Algorithm, settings: ClientSettings, model: SplitModel) -> tuple[str, ...]:
     """Return the parameters that clients do not train: the classifier's, if the method or `client.trains` says so."""
     if "body" not in (algorithm.trains, settings.trains):
@@ -103,7 +109,7 @@ class _BatchLoop:
         trained = {name: tensor for name, tensor in local.items() if name not in frozen}
         optimizer = make_optimizer(settings, list(trained.values()), algorithm.learning_rate(self.training.lr))
         total = torch.zeros((), device=self.training.device)
-        steps, last_step = 0, self._steps()
+        steps, last_step = 0, steps_of(len(self.data.indices), self.job.work, settings, algorithm)
         generator = generator_for(self.training.seed, "client", self.job.round, self.job.client)
         for epoch in range(1, settings.epochs + 1):
             for batch in self._epoch(generator):
@@ -126,12 +132,6 @@ class _BatchLoop:
         for tensor in local.values():
             tensor.grad = None
         return float(total) / max(steps, 1), steps
-
-    def _steps(self) -> int:
-        """Return the number of steps in this job, at least one."""
-        settings, size = self.training.settings, len(self.data.indices)
-        per_step = settings.batch_size * self.algorithm.batches_per_step
-        return max(1, round(self.job.work * settings.epochs * -(-size // per_step)))
 
     def _epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """Return the batches of one epoch, each as large as one step of the algorithm takes."""

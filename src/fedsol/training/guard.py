@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fedsol.algorithms.base import Algorithm
+from fedsol.config.tables import ServerSettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import norm, pick, subtract
 from fedsol.errors import RunError
 
-DEFAULT_MAX_CHANGE = 10.0
-"""The bound of a deployment that names none; honest updates of very unequal clients stay below half of it."""
+DEPLOYMENT = {"max_change": 10.0, "max_share": 0.5}
+"""The limits of a deployment that names none; honest updates of very unequal clients stay below half of the first."""
 
 RECENT_CHANGES = 100
 """How many accepted changes are remembered."""
@@ -26,6 +27,23 @@ PARTS = ("the weights", "the running statistics", "the server's state")
 
 Sizes = tuple[float, ...]
 """How much an update changes each of the parts."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one update may do to the model."""
+
+    max_change: float = 0.0
+    """In medians of recent changes; 0 for no bound."""
+    max_share: float = 1.0
+    """Of the average."""
+
+
+def limits_of(settings: ServerSettings, deployed: bool) -> Limits:
+    """Return the limits that the settings name; those they do not name are a deployment's or none."""
+    defaults = DEPLOYMENT if deployed else {}
+    given = {"max_change": settings.max_change, "max_share": settings.max_share}
+    return Limits(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
 
 
 def sizes_of(update: Update, server: ServerState, algorithm: Algorithm) -> Sizes:

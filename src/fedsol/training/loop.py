@@ -30,7 +30,7 @@ from fedsol.runs.run import Run
 from fedsol.training.aggregation import aggregate
 from fedsol.training.divergence import find_divergence
 from fedsol.training.faults import plan
-from fedsol.training.guard import DEFAULT_MAX_CHANGE, Sizes, check_loss, check_rejections
+from fedsol.training.guard import Sizes, check_loss, check_rejections, limits_of
 from fedsol.training.updates import Requirements, RoundUpdates, expected_answers, not_finite
 
 log = logging.getLogger(__name__)
@@ -116,10 +116,7 @@ class _Loop:
         payload, state = expected_answers(federation, self.server, initial_state)
         if engine.keeps_states:
             initial_state = state = state_reference(0) if state else {}
-        max_change = federation.experiment.server.max_change
-        if max_change is None:
-            max_change = DEFAULT_MAX_CHANGE if engine.keeps_states else 0.0
-        self.required = Requirements(payload, state, max_change)
+        self.required = Requirements(payload, state, limits_of(federation.experiment.server, engine.keeps_states))
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.late: list[Update] = []
         self.rows: list[Row] = []
@@ -197,7 +194,7 @@ class _Loop:
             self._notify("round_started", round_number, clients)
             updates = self._train(round_number, clients)
             accepted = updates.finish()
-            if self.required.max_change:
+            if self.required.limits.max_change:
                 check_rejections(round_number, updates.counts.rejected, updates.counts.rejected + len(accepted))
             after = self._aggregate(before, accepted, updates.recent_changes)
             evaluation, held_out = self._evaluate(after, round_number)
@@ -278,7 +275,7 @@ class _Loop:
                 f"round {round_number}: the test loss of the global model is not finite ({tally.loss}); "
                 f"the run stops after round {len(self.rows)}: try a smaller client.lr or client.clip_norm"
             )
-        if self.required.max_change:
+        if self.required.limits.max_change:
             check_loss(round_number, tally.loss, (row["test_loss"] for row in self.rows), federation.dataset.classes)
         return tally, held_out
 
@@ -316,7 +313,7 @@ def make_row(
     seconds: float,
 ) -> Row:
     """Return the row of a finished round in metrics.jsonl."""
-    summary = summarize_hold_out(held_out.values())
+    summary = summarize_hold_out(held_out.values(), updates.required.limits.max_share)
     faults, counts = updates.faults.values(), updates.counts
     return {
         "round": updates.round,

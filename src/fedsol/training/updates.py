@@ -8,15 +8,20 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fedsol.config.experiment import Experiment
+from fedsol.config.tables import PRIVATE
 from fedsol.core.messages import Missing, ServerState, State, Update
 from fedsol.core.randomness import generator_for
+from fedsol.core.statistics import limited_shares
 from fedsol.core.weights import Weights, add, clip_change, norm, pick, size_in_bytes, subtract
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
 from fedsol.training.faults import Fault, corrupt
-from fedsol.training.guard import Bound, Sizes, sizes_of
+from fedsol.training.guard import NO_LIMITS, Bound, Limits, Sizes, sizes_of
 
 log = logging.getLogger(__name__)
+
+PLAUSIBLE_LOSS = 1e6
+"""A client whose mean training loss is beyond this has no model left to speak of."""
 
 ABSURD = 1e6
 """An update that moves farther than this many norms of the global weights is a mistake, not a step."""
@@ -44,8 +49,7 @@ class Requirements:
     payload: State
     """A payload and a state with the names, shapes and types that clients must send."""
     state: State
-    max_change: float = 0.0
-    """In medians of recent changes; 0 for no bound."""
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,11 @@ class RoundUpdates:
             self.counts.corrupted += 1
             generator = generator_for(self.experiment.seed, "corruption", self.round, update.client)
             update = corrupt(update, self.server.weights, self.experiment.faults, generator)
-        if fault.late and self._reason(update) is None:
+        reason = self._reason(update) or self._false_number(update)
+        if reason is None and fault.late:
             self.late.append(self._moved(update, -1.0))
         else:
-            self._check(update, age=0)
+            self._take(update, 0, reason)
 
     def add_missing(self, missing: Missing) -> None:
         """Record a client that was asked and sent no update."""
@@ -113,7 +118,8 @@ class RoundUpdates:
     def add_late(self, update: Update) -> None:
         """Add an update from the previous round."""
         self.counts.late += 1
-        self._check(self._moved(update, 1.0), age=1)
+        moved = self._moved(update, 1.0)
+        self._take(moved, 1, self._reason(moved))
 
     def finish(self) -> list[Update]:
         """Decide when all have arrived; return the updates to aggregate, by client id."""
@@ -122,15 +128,15 @@ class RoundUpdates:
         self.counts.restarted += sum(bool(update.metrics.get("restarted")) for update in updates)
         uniform = self.experiment.server.weighting == "uniform"
         sizes = [1 if uniform else update.examples for update in updates]
-        return [replace(update, share=size / sum(sizes)) for update, size in zip(updates, sizes, strict=True)]
+        shares = limited_shares(sizes, self.required.limits.max_share)
+        return [replace(update, share=share) for update, share in zip(updates, shares, strict=True)]
 
     def _moved(self, update: Update, sign: float) -> Update:
         """Return a late update plus (on arrival) or minus (while it waits) the server's weights."""
         parameters = pick(update.weights, self.server.parameters)
         return replace(update, weights={**update.weights, **add(parameters, self.server.weights, sign)})
 
-    def _check(self, update: Update, age: int) -> None:
-        reason = self._reason(update)
+    def _take(self, update: Update, age: int, reason: str | None) -> None:
         if reason is not None:
             self._reject(update.client, reason)
             return
@@ -140,12 +146,37 @@ class RoundUpdates:
     def _reason(self, update: Update) -> str | None:
         return reason_to_reject(update, self.server, self.required.payload, self.required.state)
 
+    def _false_number(self, update: Update) -> str | None:
+        """Return which number of an update contradicts what is known; None if none does.
+
+        The number of examples is known unless the data is private; steps follow from examples, and single numbers of
+        the payload (FedNova's steps, SCAFFOLD's factor) from steps.
+        """
+        if self.experiment.data.name != PRIVATE:
+            examples = len(self.federation.training_samples(update.client))
+            if update.examples != examples:
+                return f"has {update.examples} examples; the client has {examples}"
+        steps = self.federation.steps_of(update.examples, self.faults[update.client].work)
+        if update.steps != steps:
+            return f"has {update.steps} steps; {update.examples} examples make {steps}"
+        numbers = [name for name, tensor in self.required.payload.items() if not tensor.ndim]
+        if numbers and self.required.limits.max_change:
+            expected, _ = expected_answers(
+                self.federation, self.server, self.federation.initial_state(), self.round, steps
+            )
+            for name in numbers:
+                if not torch.isclose(update.payload[name], expected[name], rtol=1e-6):
+                    return (
+                        f"has {name} {float(update.payload[name]):.6g}; {steps} steps make {float(expected[name]):.6g}"
+                    )
+        return None
+
     def _within_bound(self, arrivals: Sequence[_Arrival]) -> list[_Arrival]:
         """Return those that `server.max_change` allows; the states of the others are dropped."""
         self.recent_changes = self.server.recent_changes
-        if not self.required.max_change:
+        if not self.required.limits.max_change:
             return list(arrivals)
-        bound = Bound(self.required.max_change, self.server.recent_changes)
+        bound = Bound(self.required.limits.max_change, self.server.recent_changes)
         sizes = [sizes_of(arrival.update, self.server, self.federation.algorithm) for arrival in arrivals]
         reasons = bound.reasons(sizes)
         for arrival, reason in zip(arrivals, reasons, strict=True):
@@ -179,11 +210,13 @@ class RoundUpdates:
         log.warning("round %d: the update of client %d is rejected: it %s", self.round, client, reason)
 
 
-def expected_answers(federation: Federation, server: ServerState, state: State) -> tuple[State, State]:
-    """Return payload and state as this algorithm's clients send them: what `finish` makes of a job without steps."""
-    task = federation.task_for(server.weights)
+def expected_answers(
+    federation: Federation, server: ServerState, state: State, round_number: int = 1, steps: int = 1
+) -> tuple[State, State]:
+    """Return payload and state as this algorithm's clients send them: what `finish` makes of such a job."""
+    task = federation.task_for(server.weights, round_number)
     view = federation.algorithm.begin(task, federation.algorithm.broadcast(server), state)
-    new_state, payload = federation.algorithm.finish(task, dict(task.anchor), 1, view)
+    new_state, payload = federation.algorithm.finish(task, dict(task.anchor), steps, view)
     return payload, new_state
 
 
@@ -203,8 +236,11 @@ def reason_to_reject(update: Update, server: ServerState, payload: State, state:
             return f"has {what} {problem}"
     if update.examples < 1:
         return "was trained on no examples"
-    if not math.isfinite(update.metrics.get("train_loss", 0.0)):
+    loss = update.metrics.get("train_loss", 0.0)
+    if not math.isfinite(loss):
         return "has a training loss that is not finite"
+    if abs(loss) > PLAUSIBLE_LOSS:
+        return f"has a training loss of {loss:.3g}, which is not plausible"
     anchor = pick(server.weights, server.parameters)
     if float(norm(subtract(anchor, update.weights))) > ABSURD * max(1.0, float(norm(anchor))):
         return "has weights implausibly far from the global ones"
@@ -214,7 +250,7 @@ def reason_to_reject(update: Update, server: ServerState, payload: State, state:
 def _mismatch(found: State, expected: State) -> str | None:
     missing, unknown = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or unknown:
-        return f"with wrong names (missing {missing}, unknown {unknown})"
+        return f"with wrong names (missing {shortened(missing)}, unknown {shortened(unknown)})"
     for name, tensor in expected.items():
         other = found[name]
         if other.shape != tensor.shape or other.dtype != tensor.dtype:
@@ -229,3 +265,9 @@ def not_finite(tensors: State) -> str | None:
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return f"that are not finite in {name}"
     return None
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Return a list of names, of which a hostile client may send thousands, in a few words."""
+    shown = [name[:80] for name in names[:3]]
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else str(shown)

@@ -146,7 +146,7 @@ def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, 
     metrics = {}
     if state is None:
         log.warning("the state of client %d after round %d is lost; it starts over", job.client, state_round)
-        state, metrics = federation.initial_state(), {"restarted": 1.0}
+        state, metrics = federation.initial_state(), {records.RESTARTED: 1.0}
     update = federation.train(replace(job, state=state))
     states.save(job.round, update.state)
     return replace(update, state=state_reference(job.round), metrics={**update.metrics, **metrics})

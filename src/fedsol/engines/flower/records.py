@@ -23,6 +23,7 @@ CONFIG = "config"
 METRICS = "metrics"
 PERSONAL = "personal"
 STATE_ROUND = "state-of-round"
+RESTARTED = "restarted"
 
 MOST = 10**9
 """More examples, steps or rounds than any client has; a client that claimed more would get the whole average."""
@@ -96,9 +97,16 @@ def update_records(update: Update) -> RecordDict:
 
 def update_from(content: RecordDict, client: int) -> Update:
     """Return the update of a client; raise `MalformedError` if it is not a valid one."""
+    if unknown := sorted(content.keys() - {WEIGHTS, "payload", "state", METRICS}):
+        raise MalformedError(f"has {len(unknown)} records that are unknown, such as {unknown[0][:80]!r}")
     values = dict(content.metric_records.get(METRICS, {}))
-    _number(values, "train_loss")
-    metrics = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    if unknown := sorted(values.keys() - {"examples", "steps", STATE_ROUND, "train_loss", RESTARTED}):
+        raise MalformedError(f"has {len(unknown)} metrics that are unknown, such as {unknown[0][:80]!r}")
+    metrics = {"train_loss": _number(values, "train_loss")}
+    if RESTARTED in values:
+        metrics[RESTARTED] = _number(values, RESTARTED)
+        if metrics[RESTARTED] not in (0, 1):
+            raise MalformedError(f"has a metric {RESTARTED!r} that is neither 0 nor 1")
     return Update(
         client=client,
         weights=_part(content, WEIGHTS),
@@ -106,7 +114,7 @@ def update_from(content: RecordDict, client: int) -> Update:
         steps=_count(values, "steps"),
         state=state_reference(_count(values, STATE_ROUND)) if STATE_ROUND in values else _part(content, "state"),
         payload=_part(content, "payload"),
-        metrics={name: metrics[name] for name in metrics.keys() - {"examples", "steps", STATE_ROUND}},
+        metrics=metrics,
     )
 
 
@@ -122,6 +130,8 @@ def tally_from(content: RecordDict) -> Tally:
     loss, correct, examples = _number(values, "loss"), _count(values, "correct"), _count(values, "examples")
     if correct > examples:
         raise MalformedError(f"has {correct} correct answers of {examples}")
+    if not math.isfinite(loss) or loss < 0:
+        raise MalformedError(f"has a loss of {loss}; must be finite and not negative")
     return Tally((loss,), (correct,), (examples,))
 
 
