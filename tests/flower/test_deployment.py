@@ -147,7 +147,7 @@ def log_of(deployment, name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("how", ["nan", "shape"])
+@pytest.mark.parametrize("how", ["nan", "shape", "large"])
 def test_a_dishonest_node_is_rejected(federation, how):
     federation.kill("node2")
     hostile = Path(__file__).parent / "hostile"

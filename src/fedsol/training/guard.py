@@ -39,6 +39,9 @@ class Limits:
     """Of the average."""
 
 
+NO_LIMITS = Limits()
+
+
 def limits_of(settings: ServerSettings, deployed: bool) -> Limits:
     """Return the limits that the settings name; those they do not name are a deployment's or none."""
     defaults = DEPLOYMENT if deployed else {}
@@ -103,9 +106,8 @@ def check_rejections(round_number: int, rejected: int, answers: int) -> None:
     if rejected > 1 and 2 * rejected > answers:
         raise RunError(
             f"round {round_number}: {rejected} of {answers} updates were rejected, for the reasons above: either most "
-            "of these clients are broken or hostile, or the global model is not what they trained well. The run stops "
-            f"after round {round_number - 1}, which is saved; exclude the clients and resume, or start a new run with "
-            "another server.max_change"
+            "of these clients are broken or hostile, or the global model no longer trains. The run stops after round "
+            f"{round_number - 1}: exclude the clients and resume, or start a new run with another server.max_change"
         )
 
 
@@ -119,6 +121,6 @@ def check_loss(round_number: int, loss: float, earlier: Iterable[float | None], 
         raise RunError(
             f"round {round_number}: the test loss of the global model is {loss:.3g} ({known}), more than "
             f"{EXPLOSION:g} times as high: an update of this round ruined the model, or training diverges. The run "
-            f"stops after round {round_number - 1}, which is saved; exclude the client and resume, or try a smaller "
+            f"stops after round {round_number - 1}: exclude the client and resume, or start a new run with a smaller "
             "client.lr or server.max_change"
         )

@@ -15,7 +15,10 @@ def spoil(module):
         from dataclasses import replace
 
         def damaged(tensor):
-            return tensor * float("nan") if os.environ["HOSTILE"] == "nan" else tensor.flatten()[:1]
+            how = os.environ["HOSTILE"]
+            if how == "large":
+                return tensor + 1e4
+            return tensor * float("nan") if how == "nan" else tensor.flatten()[:1]
 
         return honest(replace(update, weights={name: damaged(tensor) for name, tensor in update.weights.items()}))
 
