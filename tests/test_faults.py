@@ -12,8 +12,8 @@ from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.tables import FaultSettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
+from fedsol.federation.faults import plan
 from fedsol.federation.federation import Federation
-from fedsol.training.faults import plan
 from fedsol.training.updates import reason_to_reject
 from tests.support.cases import experiment
 from tests.support.runs import Recorder, StopAfter, assert_same_run

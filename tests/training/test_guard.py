@@ -15,10 +15,10 @@ from fedsol.core.statistics import limited_shares
 from fedsol.core.weights import without_prefix
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally, summarize_hold_out
+from fedsol.federation.faults import Fault
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import RunDirectory
-from fedsol.training.faults import Fault
 from fedsol.training.guard import RECENT_CHANGES, Bound, Limits, check_loss, check_rejections, limits_of, sizes_of
 from fedsol.training.updates import Requirements, RoundUpdates
 from tests.support.cases import WITH_BATCH_NORM, experiment

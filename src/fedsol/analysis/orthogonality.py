@@ -21,11 +21,11 @@ from fedsol.core.messages import Job, Update
 from fedsol.core.statistics import known_mean
 from fedsol.core.weights import dot, equal, norm, pick
 from fedsol.errors import InputError
+from fedsol.federation.faults import plan
 from fedsol.federation.federation import Federation
 from fedsol.plots.curves import Curve, curve_panel
 from fedsol.plots.panels import percent_ticks
 from fedsol.plots.style import INK, Figure, new_figure
-from fedsol.training.faults import plan
 
 FEDSOLS_TAU = 3.0
 RHOS = (0.0, 0.5, 1.0, 2.0)

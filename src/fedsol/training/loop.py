@@ -20,6 +20,7 @@ from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally, summarize_hold_out
+from fedsol.federation.faults import plan
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients, sample_testers, trains_alone
 from fedsol.federation.tasks import EvaluateClient, Train, test_set_tasks
@@ -29,7 +30,6 @@ from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
 from fedsol.training.aggregation import aggregate
 from fedsol.training.divergence import find_divergence
-from fedsol.training.faults import plan
 from fedsol.training.guard import Sizes, check_loss, check_rejections, limits_of
 from fedsol.training.updates import Requirements, RoundUpdates, expected_answers, not_finite
 

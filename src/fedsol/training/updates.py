@@ -13,9 +13,9 @@ from fedsol.core.messages import Missing, ServerState, State, Update
 from fedsol.core.randomness import generator_for
 from fedsol.core.statistics import limited_shares
 from fedsol.core.weights import Weights, add, clip_change, norm, pick, size_in_bytes, subtract
+from fedsol.federation.faults import Fault, corrupt
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
-from fedsol.training.faults import Fault, corrupt
 from fedsol.training.guard import NO_LIMITS, Bound, Limits, Sizes, sizes_of
 
 log = logging.getLogger(__name__)
