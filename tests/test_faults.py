@@ -12,8 +12,8 @@ from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.tables import FaultSettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
-from fedsol.federation.faults import plan
-from fedsol.federation.federation import Federation
+from fedsol.federation.faults import attackers, collude, plan, with_flipped_labels
+from fedsol.federation.federation import Federation, build_federation
 from fedsol.training.updates import reason_to_reject
 from tests.support.cases import experiment
 from tests.support.runs import Recorder, StopAfter, assert_same_run
@@ -25,6 +25,13 @@ SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])
 def update(*values, **rest):
     weights = {"w": torch.tensor(values), "mean": torch.tensor([1.0])}
     return Update(0, weights, examples=1, steps=1, **rest)
+
+
+def test_the_bound_rejects_attackers_that_are_far_away():
+    """One of four clients is hostile, always the same."""
+    attack = {"faults__attackers": 0.25, "faults__corruption": "noise", "faults__corruption_scale": 10.0}
+    settings = experiment({"name": "fedavg"}, server__fraction=1.0, server__max_change=10.0, **attack)
+    assert [row["rejected"] for row in fedsol.train(settings).rows] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,7 @@ def test_a_good_update_is_not_rejected():
     assert reason_to_reject(update(1.0, 2.0), SERVER, {}, {}) is None
 
 
-@pytest.mark.parametrize("aggregation", ["median", "trimmed-mean"])
+@pytest.mark.parametrize("aggregation", ["median", "trimmed-mean", "krum", "geometric-median"])
 @pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"local-only"}))
 def test_robust_aggregation_combines_with_every_method_that_averages(name, aggregation):
     plain = find_algorithm(name).averages_plainly()
@@ -85,6 +92,8 @@ def faulty(name="fedsol", **faults):
         {"corrupted": 0.4},
         {"corrupted": 0.4, "corruption": "noise"},
         {"corrupted": 0.4, "corruption": "flip", "corruption_scale": 2.0},
+        {"corrupted": 0.4, "corruption": "label-flip"},
+        {"corrupted": 0.4, "late": 0.3, "corruption": "little-is-enough", "corruption_scale": 1.5},
         {"dropout": 0.3, "stragglers": 0.3, "late": 0.3, "corrupted": 0.3},
     ],
     ids=str,
@@ -123,8 +132,8 @@ def test_every_method_meets_the_same_faults():
 
 
 def test_the_shares_of_faults_are_what_was_asked_for():
-    settings = FaultSettings(dropout=0.3, stragglers=0.2, late=0.1, corrupted=0.4)
-    faults = [fault for t in range(1, 101) for fault in plan(settings, 0, t, range(50)).values()]
+    settings = fedsol.Experiment(faults={"dropout": 0.3, "stragglers": 0.2, "late": 0.1, "corrupted": 0.4})
+    faults = [fault for t in range(1, 101) for fault in plan(settings, range(50), t, 50).values()]
     shares = {
         "dropped": sum(f.dropped for f in faults) / len(faults),
         "stragglers": sum(f.work < 1 for f in faults) / len(faults),
@@ -132,6 +141,49 @@ def test_the_shares_of_faults_are_what_was_asked_for():
         "corrupted": sum(f.corrupted for f in faults) / len(faults),
     }
     assert shares == pytest.approx({"dropped": 0.3, "stragglers": 0.2, "late": 0.1, "corrupted": 0.4}, abs=0.02)
+
+
+def test_attackers_are_the_same_clients_in_every_round():
+    settings = fedsol.Experiment(faults={"attackers": 0.3})
+    seen = {
+        frozenset(client for client, fault in plan(settings, range(20), t, 20).items() if fault.corrupted)
+        for t in range(1, 20)
+    }
+    (hostile,) = seen
+    assert len(hostile) == 6
+    assert hostile == attackers(settings.faults, 0, 20) != attackers(settings.faults, 1, 20)
+
+
+def test_flipped_labels_by_hand():
+    federation = build_federation(experiment({"name": "fedavg"}))
+    assert with_flipped_labels(federation.dataset).train.labels.tolist() == [
+        9 - label for label in federation.dataset.train.labels.tolist()
+    ]
+    honest, hostile = Recorder(), Recorder()
+    fedsol.train(experiment({"name": "fedavg"}, rounds=1, server__fraction=1.0), [honest])
+    attack = {"faults__attackers": 0.25, "faults__corruption": "label-flip"}
+    fedsol.train(experiment({"name": "fedavg"}, rounds=1, server__fraction=1.0, **attack), [hostile])
+    pairs = zip(honest.results[0].updates, hostile.results[0].updates, strict=True)
+    assert sum(not same_tensors(one.weights, other.weights) for one, other in pairs) == 1
+
+
+def test_a_little_is_enough_by_hand():
+    # Of 1 and 3 the mean is 2 and the deviation 1: two deviations below is 0. Counters come from the first.
+    honest = [{"w": torch.tensor([1.0]), "n": torch.tensor(4)}, {"w": torch.tensor([3.0]), "n": torch.tensor(5)}]
+    found = collude(honest, 2.0)
+    assert torch.equal(found["w"], torch.tensor([0.0]))
+    assert int(found["n"]) == 4
+
+
+def test_colluding_attackers_all_send_what_follows_from_the_others():
+    recorder = Recorder()
+    attack = {"faults__attackers": 0.5, "faults__corruption": "little-is-enough", "faults__corruption_scale": 1.5}
+    fedsol.train(experiment({"name": "fedavg"}, rounds=1, server__fraction=1.0, **attack), [recorder])
+    updates = recorder.results[0].updates
+    hostile = attackers(FaultSettings(attackers=0.5), 0, 4)
+    sent = collude([one.weights for one in updates if one.client not in hostile], 1.5)
+    assert len(hostile) == 2
+    assert all(same_tensors(one.weights, sent) == (one.client in hostile) for one in updates)
 
 
 def test_a_straggler_does_its_share_of_the_steps():

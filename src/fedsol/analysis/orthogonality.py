@@ -21,7 +21,6 @@ from fedsol.core.messages import Job, Update
 from fedsol.core.statistics import known_mean
 from fedsol.core.weights import dot, equal, norm, pick
 from fedsol.errors import InputError
-from fedsol.federation.faults import plan
 from fedsol.federation.federation import Federation
 from fedsol.plots.curves import Curve, curve_panel
 from fedsol.plots.panels import percent_ticks
@@ -202,8 +201,8 @@ class OrthogonalityAnalysis(RoundAnalysis[list[Orthogonality], RoundOrthogonalit
 
     def measure_round(self, federation: Federation, done: LocalRound) -> RoundOrthogonality:
         """Retrain the round's first client: its job is a function of the round, so these are its steps."""
-        rule, experiment, client = federation.algorithm, federation.experiment, done.updates[0].client
-        work = plan(experiment.faults, experiment.seed, done.round, [client])[client].work
+        rule, client = federation.algorithm, done.updates[0].client
+        work = federation.faults([client], done.round)[client].work
         job = Job(client, done.round, done.before.weights, rule.broadcast(done.before), work=work)
         steps, _ = record(federation, own_measure(rule), job)
         return RoundOrthogonality(done.round, client, len(steps.cosine), steps.mean_cosine, steps.proximal_loss[-1])

@@ -128,10 +128,12 @@ class ServerSettings(Settings):
         "exponential", "`lr_decay` per round, or a cosine from lr to 0"
     )
     lr_decay: float = setting(0.99, "factor applied to the learning rate after each round", gt=0, le=1)
-    aggregation: Literal["mean", "median", "trimmed-mean"] = setting(
-        "mean", "how updates are combined; the last two tolerate some faulty updates and ignore client sizes"
+    aggregation: Literal["mean", "median", "trimmed-mean", "krum", "geometric-median"] = setting(
+        "mean", "how updates are combined; all but the first tolerate some faulty updates and ignore client sizes"
     )
-    trim: float = setting(0.1, "trimmed-mean: share cut off at each end", ge=0, lt=0.5)
+    trim: float = setting(
+        0.1, "trimmed-mean: share cut off at each end; krum: share of updates taken for faulty", ge=0, lt=0.5
+    )
     min_updates: Count = setting(1, "minimum number of updates; with fewer, the global model stays unchanged")
     max_update_norm: float | None = setting(
         None, "maximum norm of an update's change to the weights; longer ones are clipped", gt=0
@@ -175,17 +177,22 @@ class ServerSettings(Settings):
 
 
 class FaultSettings(Settings):
-    """`[faults]`: an unreliable federation, simulated. Each is a probability for each sampled client and round."""
+    """`[faults]`: an unreliable federation, simulated. Shares are probabilities for each sampled client and round."""
 
     dropout: float = setting(0.0, "that it never answers", ge=0, le=1)
     stragglers: float = setting(0.0, "that it does only a share of its local steps", ge=0, le=1)
     straggler_work: float = setting(0.5, "that share", gt=0, le=1)
     late: float = setting(0.0, "that its update arrives one round late", ge=0, le=1)
     corrupted: float = setting(0.0, "that its update is damaged", ge=0, le=1)
-    corruption: Literal["nan", "noise", "flip"] = setting(
-        "nan", "how: not finite, random noise added, or its sign flipped"
+    attackers: float = setting(0.0, "share of all clients, drawn once, whose every update is damaged", ge=0, le=1)
+    corruption: Literal["nan", "noise", "flip", "label-flip", "little-is-enough"] = setting(
+        "nan",
+        "how: not finite; random noise added; its change's sign flipped; trained on flipped labels; or all alike, "
+        "within the spread of the honest updates (Baruch et al., 2019)",
     )
-    corruption_scale: float = setting(1.0, "size of the noise; length of the flipped change", gt=0)
+    corruption_scale: float = setting(
+        1.0, "size of the noise; length of the flipped change; standard deviations from the honest mean", gt=0
+    )
 
 
 class EngineSettings(Settings):

@@ -1,5 +1,6 @@
 """Federation: the data, partition, model and algorithm of an experiment, the same in every process."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from fedsol.data.private import load_private
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate
+from fedsol.federation.faults import LABELS, Fault, plan, with_flipped_labels
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, steps_of, train_client
 from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
 from fedsol.federation.sampling import hold_out, trains_alone
@@ -87,8 +89,15 @@ class Federation:
         """Run one client's job."""
         experiment = self.experiment
         training = LocalTraining(experiment.client, experiment.seed, experiment.learning_rate(job.round), self.device)
-        data = ClientData(self.dataset, self.training_samples(job.client))
+        dataset = self.dataset
+        if experiment.faults.corruption == LABELS and self.faults([job.client], job.round)[job.client].corrupted:
+            dataset = with_flipped_labels(dataset)
+        data = ClientData(dataset, self.training_samples(job.client))
         return train_client(job, self.algorithm, self.model, data, training)
+
+    def faults(self, clients: Iterable[int], round_number: int) -> dict[int, Fault]:
+        """Return what goes wrong with clients in a round."""
+        return plan(self.experiment, clients, round_number, self.clients)
 
     def steps_of(self, examples: int, work: float) -> int:
         """Return how many steps a client with so many examples takes in a round."""

@@ -20,7 +20,6 @@ from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally, summarize_hold_out
-from fedsol.federation.faults import plan
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients, sample_testers, trains_alone
 from fedsol.federation.tasks import EvaluateClient, Train, test_set_tasks
@@ -221,8 +220,7 @@ class _Loop:
 
     def _train(self, round_number: int, clients: Sequence[int]) -> RoundUpdates:
         """Train the clients and return their updates."""
-        experiment = self.federation.experiment
-        faults = plan(experiment.faults, experiment.seed, round_number, clients)
+        faults = self.federation.faults(clients, round_number)
         updates = RoundUpdates(self.federation, self.server, self.states, round_number, faults, self.required)
         for update in self.late:
             updates.add_late(update)

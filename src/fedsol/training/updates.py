@@ -13,7 +13,7 @@ from fedsol.core.messages import Missing, ServerState, State, Update
 from fedsol.core.randomness import generator_for
 from fedsol.core.statistics import limited_shares
 from fedsol.core.weights import Weights, add, clip_change, norm, pick, size_in_bytes, subtract
-from fedsol.federation.faults import Fault, corrupt
+from fedsol.federation.faults import COLLUSION, Fault, collude, corrupt
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
 from fedsol.training.guard import NO_LIMITS, Bound, Limits, Sizes, sizes_of
@@ -123,7 +123,8 @@ class RoundUpdates:
 
     def finish(self) -> list[Update]:
         """Decide when all have arrived; return the updates to aggregate, by client id."""
-        arrivals = self._within_bound(sorted(self._arrivals, key=lambda arrival: arrival.order))
+        arrivals = self._with_collusion(sorted(self._arrivals, key=lambda arrival: arrival.order))
+        arrivals = self._within_bound(arrivals)
         updates = [replace(arrival.update, weights=self._clipped(arrival.update), state={}) for arrival in arrivals]
         self.counts.restarted += sum(bool(update.metrics.get("restarted")) for update in updates)
         uniform = self.experiment.server.weighting == "uniform"
@@ -170,6 +171,20 @@ class RoundUpdates:
                         f"has {name} {float(update.payload[name]):.6g}; {steps} steps make {float(expected[name]):.6g}"
                     )
         return None
+
+    def _with_collusion(self, arrivals: list[_Arrival]) -> list[_Arrival]:
+        """Return the arrivals with what attackers make of all the others, if that is how updates are corrupted."""
+        if self.experiment.faults.corruption != COLLUSION:
+            return arrivals
+        hostile = [not arrival.age and self.faults[arrival.update.client].corrupted for arrival in arrivals]
+        honest = [one.update.weights for one, is_hostile in zip(arrivals, hostile, strict=True) if not is_hostile]
+        if not honest or not any(hostile):
+            return arrivals
+        sent = collude(honest, self.experiment.faults.corruption_scale)
+        return [
+            replace(one, update=replace(one.update, weights=sent)) if is_hostile else one
+            for one, is_hostile in zip(arrivals, hostile, strict=True)
+        ]
 
     def _within_bound(self, arrivals: Sequence[_Arrival]) -> list[_Arrival]:
         """Return those that `server.max_change` allows; the states of the others are dropped."""
