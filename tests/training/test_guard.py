@@ -44,10 +44,12 @@ def test_the_bound_by_hand():
     assert "301" in bound.reasons(weights_by(301.0, 1.0, 2.0, 3.0))[0]
 
 
-@pytest.mark.parametrize("part", range(3))
-def test_every_part_of_an_update_is_bounded(part):
+@pytest.mark.parametrize(("part", "most"), [(0, 10), (1, 10), (2, 100)])
+def test_every_part_of_an_update_is_bounded(part, most):
     sizes = [[1.0, 2.0, 3.0] for _ in range(4)]
-    sizes[2][part] *= 10.1
+    sizes[2][part] *= 0.99 * most
+    assert Bound(10.0).reasons([tuple(one) for one in sizes]) == [None] * 4
+    sizes[2][part] *= 1.02
     assert [reason is not None for reason in Bound(10.0).reasons([tuple(one) for one in sizes])] == [0, 0, 1, 0]
 
 

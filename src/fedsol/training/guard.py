@@ -15,7 +15,7 @@ from fedsol.core.weights import norm, pick, subtract
 from fedsol.errors import RunError
 
 DEPLOYMENT = {"max_change": 10.0, "max_share": 0.5}
-"""The limits of a deployment that names none; honest updates of very unequal clients stay below half of the first."""
+"""The limits of a deployment that names none; honest updates of very unequal clients stay near half of the first."""
 
 RECENT_CHANGES = 100
 """How many accepted changes are remembered."""
@@ -23,7 +23,11 @@ RECENT_CHANGES = 100
 EXPLOSION = 10.0
 """A loss this many times as high as the best so far, and as that of guessing, is no setback."""
 
-PARTS = ("the weights", "the running statistics", "the server's state")
+PARTS = {"the weights": 1.0, "the running statistics": 1.0, "the server's state": 10.0}
+"""What an update changes, and by how much more than `server.max_change` it may.
+
+Control variates are means over a client's steps: those of a client with few steps are honestly ten times as long.
+"""
 
 Sizes = tuple[float, ...]
 """How much an update changes each of the parts."""
@@ -87,10 +91,11 @@ class Bound:
         return (*self.recent, *accepted)[-RECENT_CHANGES:]
 
     def _reason(self, sizes: Sizes, medians: Sequence[float]) -> str | None:
-        for part, size, median in zip(PARTS, sizes, medians, strict=True):
-            if median > 0 and not size <= self.multiple * median:
+        for (part, slack), size, median in zip(PARTS.items(), sizes, medians, strict=True):
+            most = self.multiple * slack
+            if median > 0 and not size <= most * median:
                 return (
-                    f"changes {part} by {size:.3g}, which is more than {self.multiple:g} times (server.max_change) the "
+                    f"changes {part} by {size:.3g}, which is more than {most:g} times (server.max_change) the "
                     f"median of recent changes, {median:.3g}"
                 )
         return None
