@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test test-all mutants coverage lint check faults bench gallery format docs results clean
+.PHONY: demo test test-all mutants coverage lint check faults bench gallery format docs results robustness clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make bench   speed, measured as ratios"
 	@echo "make gallery every figure from runs on embedded data: docs/gallery.md"
 	@echo "make docs    the generated reference pages"
+	@echo "make robustness  what each aggregation survives, measured: docs/robustness.md (ten minutes)"
 	@echo "make results docs/results.md and its pictures, from the files in results/"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -92,6 +93,9 @@ gallery: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.reference docs/experiment.md
 	$(BIN)/python tools/personal_table.py
+
+robustness: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.robustness
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.results_page results docs/results.md

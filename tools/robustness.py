@@ -95,11 +95,10 @@ def accuracy(run: Mapping[str, Any]) -> float | None:
 def measure() -> None:
     """Make the runs that are missing, one line each as it is finished."""
     logging.disable(logging.WARNING)  # thousands of rejected updates
-    known = environment()
-    done = [key(row) for row in read_json_lines(RESULTS)] if RESULTS.exists() else []
+    commit = environment().get("commit")
     for run in runs():
-        if key(run) not in done:
-            row = {**run, "accuracy": accuracy(run), "commit": known.get("commit")}
+        if key(run) not in map(key, read_json_lines(RESULTS)):
+            row = {**run, "accuracy": accuracy(run), "commit": commit}
             append_text(RESULTS, json.dumps(row) + "\n")
 
 

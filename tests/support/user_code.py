@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedsol.algorithms.base import Algorithm
+from fedsol.core.weights import norm, subtract
 
 
 def with_batch_norm(input_shape, classes):
@@ -47,3 +48,11 @@ class Exploding(Algorithm):
     def aggregate(self, server, updates):
         weights = {name: torch.full_like(tensor, 3e38) for name, tensor in server.weights.items()}
         return replace(server, weights=weights)
+
+
+@dataclass(frozen=True)
+class SendsALength(Algorithm):
+    """Sends a number that depends on the client's data."""
+
+    def finish(self, task, weights, steps, state):
+        return {}, {"length": norm(subtract(weights, task.anchor))}

@@ -323,6 +323,11 @@ def test_false_numbers_are_rejected(changes, part, monkeypatch, caplog):
     assert f"the update of client 1 is rejected: it {part}" in caplog.text
 
 
+def test_numbers_that_an_own_method_sends_are_its_own_affair():
+    settings = experiment({"name": "tests.support.user_code:SendsALength"}, server__max_change=10.0)
+    assert [row["rejected"] for row in fedsol.train(settings).rows] == [0, 0]
+
+
 def test_thousands_of_unknown_names_are_said_in_a_few_words(monkeypatch, caplog):
     extra = {f"name-{number}": torch.zeros(1) for number in range(5000)}
     received(monkeypatch, lambda job, update: replace(update, payload=extra) if job.client == 1 else update)

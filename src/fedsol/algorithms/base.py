@@ -27,6 +27,9 @@ class Algorithm:
     batches_per_step: ClassVar[int] = 1
     """How many batches a step takes: those after the first are the batch's `further`, fewer at an epoch's end."""
 
+    numbers_of_steps: ClassVar[tuple[str, ...]] = ()
+    """Names of numbers in the payload that follow from the number of steps alone, so that a lie about them shows."""
+
     @property
     def perturbation(self) -> Perturbation | None:
         """How the method perturbs weights along a proximal gradient; by default not at all."""

@@ -26,6 +26,7 @@ class FedNova(ProximalAlgorithm):
     """
 
     needs_sgd = True
+    numbers_of_steps = (STEPS, controls.FACTOR)
 
     control: bool = setting(False, "correct local gradients by control variates, as SCAFFOLD does")
 

@@ -23,6 +23,7 @@ class Scaffold(ProximalAlgorithm):
     """
 
     needs_sgd = True
+    numbers_of_steps = (controls.FACTOR,)
 
     steps: Literal["momentum-corrected", "plain"] = setting(
         "momentum-corrected", "how local steps are counted in a new control variate"

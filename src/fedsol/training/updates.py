@@ -150,8 +150,8 @@ class RoundUpdates:
     def _false_number(self, update: Update) -> str | None:
         """Return which number of an update contradicts what is known; None if none does.
 
-        The number of examples is known unless the data is private; steps follow from examples, and single numbers of
-        the payload (FedNova's steps, SCAFFOLD's factor) from steps.
+        The number of examples is known unless the data is private; steps follow from examples, and some numbers of the
+        payload (FedNova's steps, SCAFFOLD's factor) from steps.
         """
         if self.experiment.data.name != PRIVATE:
             examples = len(self.federation.training_samples(update.client))
@@ -160,7 +160,7 @@ class RoundUpdates:
         steps = self.federation.steps_of(update.examples, self.faults[update.client].work)
         if update.steps != steps:
             return f"has {update.steps} steps; {update.examples} examples make {steps}"
-        numbers = [name for name, tensor in self.required.payload.items() if not tensor.ndim]
+        numbers = [name for name in self.federation.algorithm.numbers_of_steps if name in self.required.payload]
         if numbers and self.required.limits.max_change:
             expected, _ = expected_answers(
                 self.federation, self.server, self.federation.initial_state(), self.round, steps
