@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedsol
-from fedsol.config.tables import ServerSettings
+from fedsol.config.experiment import Experiment
 from fedsol.core.files import sha256
 from fedsol.core.messages import Job, ServerState, Update
 from fedsol.core.statistics import limited_shares
@@ -106,11 +106,16 @@ def test_when_a_loss_stops_a_run():
 
 
 def test_limits_are_on_in_deployments_off_in_simulations_and_can_be_set_in_both():
-    assert limits_of(ServerSettings(), deployed=True) == Limits(10.0, 0.5)
-    assert limits_of(ServerSettings(), deployed=False) == Limits(0.0, 1.0)
+    known = Experiment()
+    private = Experiment(data={"name": "private", "private": {"shape": [1, 8, 8], "classes": 10}})
+    assert limits_of(private, deployed=True) == Limits(10.0, 0.5)
+    assert limits_of(known, deployed=True) == Limits(10.0, 1.0)  # a lie about examples that are known is rejected
+    assert limits_of(known, deployed=False) == Limits(0.0, 1.0)
     for deployed in (True, False):
-        assert limits_of(ServerSettings(max_change=0.0, max_share=1.0), deployed) == Limits(0.0, 1.0)
-        assert limits_of(ServerSettings(max_change=3.0, max_share=0.2), deployed) == Limits(3.0, 0.2)
+        off = private.override({"server.max_change": 0.0, "server.max_share": 1.0})
+        assert limits_of(off, deployed) == Limits(0.0, 1.0)
+        chosen = known.override({"server.max_change": 3.0, "server.max_share": 0.2})
+        assert limits_of(chosen, deployed) == Limits(3.0, 0.2)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ class ServerSettings(Settings):
     max_share: float | None = setting(
         None,
         "largest weight of one update in the average; the rest goes to the others by their size (default: 0.5 in a "
-        "deployment, 1 in a simulation)",
+        "deployment of private data, otherwise 1)",
         gt=0,
         le=1,
     )

@@ -9,13 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.config.tables import ServerSettings
+from fedsol.config.experiment import Experiment
+from fedsol.config.tables import PRIVATE
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import norm, pick, subtract
 from fedsol.errors import RunError
 
-DEPLOYMENT = {"max_change": 10.0, "max_share": 0.5}
-"""The limits of a deployment that names none; honest updates of very unequal clients stay near half of the first."""
+MAX_CHANGE = 10.0
+"""The bound of a deployment that names none; honest updates of very unequal clients stay near half of it."""
+
+MAX_SHARE = 0.5
+"""The limit of a deployment of private data that names none: only its clients know how much they have."""
 
 RECENT_CHANGES = 100
 """How many accepted changes are remembered."""
@@ -46,11 +50,14 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-def limits_of(settings: ServerSettings, deployed: bool) -> Limits:
-    """Return the limits that the settings name; those they do not name are a deployment's or none."""
-    defaults = DEPLOYMENT if deployed else {}
-    given = {"max_change": settings.max_change, "max_share": settings.max_share}
-    return Limits(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
+def limits_of(experiment: Experiment, deployed: bool) -> Limits:
+    """Return the limits that the experiment names; those it does not name are a deployment's or none."""
+    change, share = experiment.server.max_change, experiment.server.max_share
+    if change is None:
+        change = MAX_CHANGE if deployed else 0.0
+    if share is None:
+        share = MAX_SHARE if deployed and experiment.data.name == PRIVATE else 1.0
+    return Limits(change, share)
 
 
 def sizes_of(update: Update, server: ServerState, algorithm: Algorithm) -> Sizes:

@@ -115,7 +115,7 @@ class _Loop:
         payload, state = expected_answers(federation, self.server, initial_state)
         if engine.keeps_states:
             initial_state = state = state_reference(0) if state else {}
-        self.required = Requirements(payload, state, limits_of(federation.experiment.server, engine.keeps_states))
+        self.required = Requirements(payload, state, limits_of(federation.experiment, engine.keeps_states))
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.late: list[Update] = []
         self.rows: list[Row] = []
