@@ -1,5 +1,7 @@
 """Bad input as a user meets it: exit code 2, one message that names field and value, no traceback."""
 
+import os
+
 import pytest
 
 from tests.support.cli import TINY, fedsol
@@ -30,6 +32,7 @@ def refused(*arguments):
         ("client.optimizer_options.x=0x" + "f" * 5000, "client.optimizer_options.x: must be a whole number of at most"),
         (f"seed={'9' * 5000}", "--set seed: the value is too long or nested too deeply (got 999"),
         (f"data.private.mean={'[' * 5000}", "--set data.private.mean: the value is too long or nested too deeply"),
+        ("model.options.x='\udcff'", "model.options.x: must be valid Unicode (got '\\udcff')"),
         ("rounds=1000000001", "rounds: must be less than or equal to 1000000000"),
     ],
 )
@@ -183,3 +186,11 @@ def test_an_optimizer_that_refuses_a_weight_is_refused_before_the_first_round(tm
     assert not (tmp_path / "run").exists()
     message = refused("estimate", *TINY, "--set", "client.optimizer=adam", "--set", "client.optimizer_options.betas=5")
     assert "client.optimizer: cannot use 'adam' with {'betas': 5}: a plain step fails: " in message
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
+def test_names_that_are_no_unicode_can_be_printed(tmp_path):
+    out = tmp_path / os.fsdecode(b"run-\xff")
+    result = fedsol("run", *TINY, "--out", out)
+    assert result.exit_code == 0, result.exception
+    assert r"run-\udcff" in result.stdout

@@ -1,5 +1,7 @@
 """The `fedsol` command. Heavy libraries are imported inside the commands, so that `fedsol --help` is instant."""
 
+import io
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -32,6 +34,8 @@ def options(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     """Handle the options that come before a command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be Unicode
     if version:
         from importlib import metadata
 

@@ -26,7 +26,7 @@ from fedsol.config.tables import (
     PrivacySettings,
     ServerSettings,
     Settings,
-    check_integers,
+    check_values,
     input_error,
     setting,
     suggestion,
@@ -50,7 +50,7 @@ class Experiment(Settings):
     privacy: PrivacySettings = PrivacySettings()
 
     def __init__(self, **tables: Any) -> None:
-        check_integers(tables)
+        check_values(tables)
         try:
             super().__init__(**tables)
         except ValidationError as error:

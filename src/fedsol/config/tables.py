@@ -251,16 +251,18 @@ def unknown_name(field: str, value: str, known: Iterable[str]) -> InputError:
     return InputError(f"{field}: unknown value {value!r}; {suggestion(value, known)}")
 
 
-def check_integers(value: Any, field: str = "") -> None:
-    """Raise `InputError` for a whole number beyond 64 bits, in any table or list: neither TOML nor torch has them."""
+def check_values(value: Any, field: str = "") -> None:
+    """Raise `InputError` for a whole number beyond 64 bits or text that is no Unicode: TOML has neither."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            check_integers(inner, f"{field}.{key}" if field else str(key))
+            check_values(inner, f"{field}.{key}" if field else str(key))
     elif isinstance(value, list | tuple):
         for number, inner in enumerate(value):
-            check_integers(inner, f"{field}.{number}")
+            check_values(inner, f"{field}.{number}")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InputError(f"{field}: must be a whole number of at most 64 bits (got {shown(value)})")
+    elif isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InputError(f"{ascii(field)[1:-1]}: must be valid Unicode (got {ascii(value)[:LONGEST_VALUE]})")
 
 
 def shown(value: Any) -> str:
