@@ -71,6 +71,16 @@ What the attackers do (`[faults]`):
 The rules (`[server]`): `aggregation` is the `mean` by client sizes, or ignores them. `trim = 0.3` for the trimmed mean
 (Yin et al., 2018) and multi-Krum (Blanchard et al., 2017): right for 30 % attackers, more than needed for fewer. The
 geometric median (Pillutla et al., 2019) has no such number.
+
+What the tables say, for this small setting and three seeds (spreads of up to 15 points; differences below that are not
+to be leaned on):
+
+- Without attackers the bound costs nothing, and the robust rules one to four points.
+- Two attackers of 20 that are loud ruin the mean. `max_change` throws them out, and all noise; but of four or six
+  attackers that send a change ten times as long, those with small changes of their own stay below ten medians, and the
+  model suffers or is ruined. It is a guard against accidents and single loud nodes, no replacement for a robust rule.
+- No rule is best everywhere. Multi-Krum loses next to nothing to long changes, noise and flipped labels, but at 30 %
+  "a little is enough" costs it more than it costs the mean. The geometric median is nowhere the worst.
 """
 
 
@@ -120,7 +130,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     parts.append(
         f"## How these numbers were made\n\n`{COMMAND}`, commit {commits}; {len(rows)} runs, each a line of "
         f"results/robustness.jsonl. One of them by hand: `fedsol run {settings} --set model.options.hidden=32 "
-        "--set faults.attackers=0.2 --set faults.corruption=flip --set server.aggregation=krum`.\n"
+        "--set faults.attackers=0.2 --set faults.corruption=flip --set server.aggregation=krum --set server.trim=0.3`."
+        "\n"
     )
     return "\n".join(parts)
 
