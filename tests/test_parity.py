@@ -1,6 +1,7 @@
 """Every engine gives bitwise the same result as the in-process one, whatever its workers, and whatever dies."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -140,7 +141,8 @@ def test_an_error_in_a_worker_is_shown_as_it_was(monkeypatch):
         raise ZeroDivisionError("on purpose")
 
     monkeypatch.setattr(Federation, "train", fails)
-    with pytest.raises(RuntimeError, match="ZeroDivisionError: on purpose"):
+    place = rf"ZeroDivisionError: on purpose \({re.escape(__file__)}, line \d+, in fails\)"
+    with pytest.raises(InputError, match=place):
         fedsol.train(experiment({"name": "fedavg"}, engine__kind="workers", engine__workers=2))
 
 

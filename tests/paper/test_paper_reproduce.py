@@ -58,8 +58,8 @@ def test_finished_cells_are_skipped_and_a_killed_one_goes_on(monkeypatch):
     before = rows.read_bytes()
     stopped = Path("runs/paper/digits-dirichlet-0.1-small/fedprox/seed-0")
 
-    class KilledError(Exception):
-        pass
+    class KilledError(BaseException):
+        """Like a signal: no error of anybody's code."""
 
     class Killed:
         def __getattr__(self, event):
@@ -71,7 +71,8 @@ def test_finished_cells_are_skipped_and_a_killed_one_goes_on(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("fedsol.training.progress.progress", lambda *arguments, **options: Killed())
-        assert isinstance(fedsol("reproduce", "small", "--seeds", "0").exception, KilledError)
+        with pytest.raises(KilledError):
+            fedsol("reproduce", "small", "--seeds", "0")
     assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 2
     done = fedsol("reproduce", "small", "--seeds", "0")
     assert done.exit_code == 0, done.output
