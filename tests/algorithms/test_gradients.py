@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from fedsol import perturbation
 from fedsol.algorithms.gradients import Perturbation, perturbed, plain, projected
-from fedsol.algorithms.proximal import KL, L2
+from fedsol.algorithms.proximal import KL, L2, Contrastive
 from fedsol.config.tables import ModelSettings
 from fedsol.core.weights import add, dot, equal, norm, pick
 from fedsol.data.batches import Batch
@@ -160,12 +160,13 @@ def test_a_projected_gradient_has_nothing_left_along_a_proximal_gradient_of_any_
     assert torch.equal(found_loss, loss)
 
 
-def test_a_pass_is_freed_unless_it_is_to_be_kept():
+@pytest.mark.parametrize("make", [lambda anchor: KL(), lambda anchor: Contrastive(moved_from(anchor, seed=5))])
+def test_a_pass_is_freed_unless_it_is_to_be_kept(make):
     model = split(TwoLayers(), (2,))
     anchor = model.initial_weights()
     task, weights, batch = task_for(model, anchor), moved_from(anchor), random_batch((2,), 2)
-    kept, freed = task.at(weights, batch), task.at(weights, batch)
-    assert equal(KL().gradient(kept, "all", keep=True), KL().gradient(freed, "all"))
+    kept, freed, proximal = task.at(weights, batch), task.at(weights, batch), make(anchor)
+    assert equal(proximal.gradient(kept, "all", keep=True), proximal.gradient(freed, "all"))
     assert equal(kept.gradient()[0], plain(task, weights, batch)[0])
     with pytest.raises(RuntimeError, match="second time"):
         freed.gradient()
