@@ -1,5 +1,6 @@
 """FLOPs by hand, the paper's multiples, and memory counted tensor by tensor."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,6 +90,12 @@ def test_peak_memory_by_hand():
 def test_memory_kept_for_the_backward_pass_counts():
     weight = torch.ones(50, requires_grad=True)
     assert peak_bytes(lambda: (weight.exp() * weight.exp()).sum()) >= 2 * 200
+
+
+def test_own_data_has_to_be_there_for_its_shape(tmp_path):
+    np.savez(tmp_path / "own.npz", x_train=np.zeros((4, 5), np.float32), y_train=np.array([0, 1] * 2))
+    federation = without_data(Experiment(data={"name": str(tmp_path / "own.npz"), "test_fraction": 0.5}))
+    assert (federation.clients, federation.dataset.input_shape, federation.dataset.classes) == (0, (5,), 2)
 
 
 def test_a_federation_without_data_has_the_shape_of_the_dataset():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,19 @@ def test_help_needs_no_torch():
         assert command in done.stdout
 
 
+def test_the_version():
+    done = fedsol("--version")
+    assert (done.exit_code, done.output) == (0, f"fedsol {metadata.version('fedsol')}\n")
+
+
+def test_rejected_updates_are_counted_at_the_end():
+    done = fedsol("run", *TINY, "--set", "faults.corrupted=0.5", "--out", "out")
+    assert done.exit_code == 0
+    rejected = sum(json.loads(line)["rejected"] for line in Path("out/metrics.jsonl").read_text().splitlines())
+    assert rejected > 0
+    assert f"{rejected} updates were rejected: see metrics.jsonl" in done.output
+
+
 def test_run_with_nothing_is_the_quick_start():
     done = fedsol("run", *TINY)
     assert done.exit_code == 0, done.output
@@ -51,6 +65,9 @@ def test_run_a_file_then_its_directory_goes_on():
     assert again.exit_code == 2
     assert "already has a run" in again.output
     assert fedsol("run", "here").exit_code == 0
+    elsewhere = fedsol("run", "here", "--out", "there")
+    assert elsewhere.exit_code == 2
+    assert "--out: is not allowed: the run is resumed in here (got there)" in elsewhere.output
     assert fedsol("run", "mine.toml", "--out", "here", "--resume").exit_code == 0
     different = fedsol("run", "mine.toml", "--out", "here", "--resume", "--set", "seed=9")
     assert different.exit_code == 2

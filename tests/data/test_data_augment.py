@@ -6,8 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsol.config.tables import DataSettings
 from fedsol.data.batches import augment, normalize
+from fedsol.data.catalog import with_image_settings
 from fedsol.data.types import Augmentation, Dataset, Split
+from fedsol.errors import InputError
 
 
 def dataset_with(augmentation: Augmentation, stored: int = 3, channels: int = 3) -> Dataset:
@@ -112,3 +115,22 @@ def test_floats_are_used_as_they_are() -> None:
     assert augment(features, dataset_with(Augmentation(4)), generator) is features
     assert normalize(features, dataset_with(Augmentation(4))) is features
     assert torch.equal(generator.get_state(), torch.Generator().manual_seed(0).get_state())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "changes", "message"),
+    [
+        (
+            torch.zeros(1, 5),
+            {"channels": 3},
+            r"data\.channels, data\.augmentation: must not be set, as 'x' has no images",
+        ),
+        (torch.zeros(1, 5), {"augmentation": {"flip": True}}, r"data\.channels, data\.augmentation: must not be set"),
+        (torch.zeros(1, 3, 8, 8, dtype=torch.uint8), {"channels": 1}, r"data\.channels: must be 3, as in .*\(got 1\)"),
+    ],
+)
+def test_settings_of_images_that_do_not_fit_the_data(inputs, changes, message) -> None:
+    split = Split(inputs, torch.zeros(1, dtype=torch.int64))
+    dataset = Dataset("x", split, split, 10, (0.5,), (0.5,), channels=3)
+    with pytest.raises(InputError, match=message):
+        with_image_settings(dataset, DataSettings(name="x", **changes))

@@ -143,6 +143,12 @@ def test_what_a_node_refuses(labels, images, message, tmp_path):
         node_federation(settings(), save(tmp_path / "own.npz", labels, images), 0)
 
 
+def test_a_file_without_the_part_it_is_read_for_is_named(tmp_path):
+    np.savez(tmp_path / "own.npz", x_test=np.zeros((1, 8, 8), np.uint8), y_test=np.array([0]))
+    with pytest.raises(InputError, match=r"own\.npz: has no arrays x_train and y_train"):
+        node_federation(settings(), str(tmp_path / "own.npz"), 0)
+
+
 def test_a_node_of_another_experiment_or_number_is_refused(tmp_path):
     path = save(tmp_path / "own.npz", [0])
     with pytest.raises(InputError, match="partition-id: must be less than 2, the number of clients"):

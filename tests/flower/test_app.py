@@ -1,5 +1,6 @@
 """Apps that are written for Flower, and bytes that go through it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,10 +11,12 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
+from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 import fedsol
 from fedsol import Experiment, InputError
+from fedsol.cli import flower as cli_flower
 from fedsol.cli.app import app
 from fedsol.deployment import server
 from fedsol.federation.federation import build_federation
@@ -77,6 +80,69 @@ def test_a_folder_in_use_and_a_folder_without_an_app(tmp_path):
     done = call("run", tmp_path)
     assert done.exit_code == 2
     assert "must be a Flower app" in done.output
+
+
+@pytest.fixture
+def an_app(tmp_path):
+    (tmp_path / "pyproject.toml").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "algorithm.name='fedavg'"], "--set: values with ' or ; are not allowed here"),
+        (["--set", "rounds=1;seed=2"], "--set: values with ' or ; are not allowed here"),
+        (["--personalize", "fine'tune"], "--personalize: values with ' are not allowed (got fine'tune)"),
+    ],
+)
+def test_what_flowers_command_could_not_pass_on_is_refused(arguments, message, an_app):
+    done = call("run", an_app, *arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+@pytest.mark.parametrize(
+    ("started", "statuses", "code", "message"),
+    [
+        ("7", ["running", "finished:completed"], 0, ""),
+        ("7", ["finished:failed"], 1, "the run 7 on home is finished:failed; its output is above"),
+        ("7", [None], 1, "the run 7 on home is unknown: its SuperLink does not answer"),
+        (None, [], 1, "on home is not started"),
+    ],
+)
+def test_how_a_run_on_a_superlink_ended(started, statuses, code, message, an_app, monkeypatch):
+    commands, answers = [], iter(statuses)
+
+    def answer(command, **_):
+        status = next(answers)
+        return subprocess.CompletedProcess(command, 0, json.dumps({"runs": [{"status": status}]}) if status else "")
+
+    monkeypatch.setattr(cli_flower, "_stream", lambda command: commands.append(command) or started)
+    monkeypatch.setattr(cli_flower.subprocess, "run", answer)
+    monkeypatch.setattr(cli_flower.time, "sleep", lambda _: None)
+    changes = ["--set", "rounds=3", "--set", "seed=2", "--personalize", "finetune; test=held-out"]
+    done = call("run", an_app, "home", "--resume", *changes)
+    assert (done.exit_code, message in done.output) == (code, True)
+    config = "resume=true set='rounds=3;seed=2' personalize='finetune; test=held-out'"
+    assert commands[0][1:] == ["run", str(an_app), "home", "--stream", "--run-config", config]
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown"),
+    [
+        (InputError("rounds: wrong"), "error: rounds: wrong"),
+        (KeyboardInterrupt(), "interrupted: finished rounds are saved"),
+    ],
+)
+def test_flower_hears_of_a_failure_and_its_log_says_why(raised, shown, tmp_path, monkeypatch, capsys):
+    def fail(*_):
+        raise raised
+
+    monkeypatch.setattr(server, "run", fail)
+    with pytest.raises(server.FailedError):
+        server.make_server_app(tmp_path / "experiment.toml")(FakeGrid(1), Context(1, 0, {}, RecordDict(), {}))
+    assert shown in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["fedsol", "scaffold", "fednova", "moon"])

@@ -323,6 +323,28 @@ def test_nodes_with_wrong_or_doubled_ids_are_left_out(tmp_path, caplog):
     assert f"node {nodes[2]} is ignored: its partition-id must be 0 to {clients - 1}" in caplog.text
 
 
+@pytest.mark.parametrize("number", [None, True, -1, "2"])
+def test_a_node_without_a_number_says_so_and_the_others_go_on(number, tmp_path, caplog):
+    settings = experiment({"name": "fedavg"}, server__fraction=1.0, engine__patience=0.0)
+    clients = clients_of(settings)
+    grid = FakeGrid(clients, tmp_path / "states")
+    first = next(iter(grid.apps))
+    grid.configs[first]["partition-id"] = number
+    run, _ = deployed(settings, tmp_path, grid)
+    assert [row["clients"] for row in run.rows] == [clients - 1] * 2
+    assert f"node {first} did not say which client it is" in caplog.text
+
+
+def test_messages_that_flower_does_not_accept_stop_the_run():
+    settings = experiment({"name": "fedavg"})
+
+    def change(grid):
+        grid.push_messages = lambda messages: []
+
+    with pytest.raises(RunError, match="Flower did not accept the messages of this round"):
+        simulated(settings, change)
+
+
 def test_a_node_refuses_to_play_another_client():
     settings = experiment({"name": "fedavg"})
     grid = FakeGrid(clients_of(settings))

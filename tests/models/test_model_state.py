@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsol.config.tables import ModelSettings
+from fedsol.errors import InputError
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model, find_head
 from fedsol.models.split import SplitModel
@@ -197,3 +198,37 @@ def test_inference_mode_and_evaluation(inputs: Tensor) -> None:
         features, logits = model.outputs(model.initial_weights(), inputs)
     assert features.shape == (3, 5)
     assert not logits.requires_grad
+
+
+class FrozenNorm(nn.Sequential):
+    """Leaves its batch norm in evaluation mode, as fine-tuning often does."""
+
+    def train(self, mode: bool = True) -> "FrozenNorm":
+        super().train(mode)
+        self[2].eval()
+        return self
+
+
+def test_a_model_with_modes_of_its_own_keeps_them(inputs: Tensor) -> None:
+    model = split(lambda: FrozenNorm(*normalizing()))
+    weights = model.initial_weights()
+    before = {name: weights[name].clone() for name in model.buffers}
+    model.train()
+    model.outputs(weights, inputs)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in before.items())
+
+
+def test_a_single_value_without_running_statistics_cannot_be_normalized() -> None:
+    model = split(
+        lambda: nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 10)
+        )
+    )
+    model.train()
+    with pytest.raises(InputError, match=r"model\.name: a batch norm without running statistics"):
+        model.outputs(model.initial_weights(), torch.zeros(1, 1, 8, 8))
+
+
+def test_a_model_has_a_name() -> None:
+    with pytest.raises(InputError, match=r"^model\.name: is missing$"):
+        build_split_model(ModelSettings(), DIGITS, 0)

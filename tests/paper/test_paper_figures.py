@@ -9,7 +9,7 @@ import pytest
 
 from fedsol.analysis.base import Output
 from fedsol.paper.numbers import Heading
-from fedsol.paper.recipe import Cell, Figure, Ours, TrainedTable, titled
+from fedsol.paper.recipe import Cell, Figure, Folders, Ours, TrainedTable, titled
 from fedsol.paper.store import smoothed
 from fedsol.runs.run import Run
 from fedsol.training.loop import Callback
@@ -104,6 +104,23 @@ def test_pictures_of_factors(monkeypatch):
     assert done.exit_code == 0, done.output
     assert "runs/paper/factors.png" in done.output
     assert Path("runs/paper/factors.png").stat().st_size > 5000
+
+
+def test_fedavg_is_a_level_over_every_rho(tmp_path, monkeypatch):
+    from fedsol.paper.figures import draw_factors
+    from fedsol.plots import sweep
+
+    drawn = []
+    monkeypatch.setattr(sweep, "draw_factors", lambda panels, *_: drawn.append(panels) or [])
+    cells = [Cell(("", "FedSOL", f"{rho}"), {"rho": f"{rho}"}, small("fedsol")) for rho in (0.1, 0.5)]
+    level = Cell(("sampling ratio", "FedAvg", "0.1"), {"factor": "sampling ratio", "value": "0.1"}, small("fedavg"))
+    table = TrainedTable(Heading("factors", "Factors", "fig:small"), [*cells, level])
+    ours = {cell.key: Ours(number) for cell, number in zip(table.cells, (60.0, 70.0, 50.0), strict=True)}
+    draw_factors("digits", table, ours, Folders(tmp_path, tmp_path))
+    assert drawn[0]["rho"] == {
+        "FedAvg": [(0.1, 0.5, 0.0), (0.5, 0.5, 0.0)],
+        "FedSOL": [(0.1, 0.6, 0.0), (0.5, 0.7, 0.0)],
+    }
 
 
 def test_analyzed_figures_keep_their_own_runs_and_rows(monkeypatch):

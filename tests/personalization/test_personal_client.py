@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -362,3 +362,13 @@ def test_a_client_with_nothing_to_test_on_says_so():
     chosen = resolve_settings(federation, 1, "knn-per", {"test": "held-out", "epochs": (1,), "mixing": "chosen"})
     result = personalize_client(federation, federation.initial_weights(), 0, chosen)
     assert (result.after[0].accuracy, result.after[0].mixing) == (None, 0.5)
+
+
+def test_a_matched_test_takes_a_test_set():
+    federation = federation_of()
+    without = replace(
+        federation,
+        dataset=replace(federation.dataset, test=federation.dataset.test.select(torch.zeros(0, dtype=torch.int64))),
+    )
+    with pytest.raises(InputError, match=r"^test: must be 'held-out' for data without a test set \(got 'matched'\)$"):
+        resolve_settings(without, 1, changes={"test": "matched"})

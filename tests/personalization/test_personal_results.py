@@ -41,6 +41,11 @@ def whole(run_folder):
     return fedsol.personalize(run_folder, changes={"epochs": (1, 2)})
 
 
+def test_a_result_sums_itself_up(whole):
+    assert whole.summary == summary_of(whole.results)
+    assert [row["epochs"] for row in whole.summary["after"]] == [1, 2]
+
+
 class StopAfterError(Exception):
     """Stands for a process that dies."""
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedsol
-from fedsol import Experiment, InputError
+from fedsol import Experiment, InputError, RunError
 from fedsol.algorithms.base import Algorithm
 from fedsol.cli.app import app
 from fedsol.core.weights import scale
@@ -257,3 +257,11 @@ def test_without_optuna_a_search_says_how_to_get_it(tiny, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"pip install 'fedsol\[search\]'"):
         search(parse_grid(["client.lr=0.01..0.1"]), tiny, Study(tmp_path, [0]), 1)
+
+
+def test_a_search_in_which_every_run_failed_has_no_best(tiny, tmp_path):
+    failing = tiny.override({"algorithm.name": "tests.studies.test_sweep:FailsAbove"})
+    found = search(parse_grid(["algorithm.factor=3.0..4.0"]), failing, Study(tmp_path, [0]), 1)
+    assert found.results[0].failures
+    with pytest.raises(RunError, match=r"^search: a run failed with every setting$"):
+        best_result(found)

@@ -13,6 +13,7 @@ from fedsol.core.messages import ServerState, Update
 from fedsol.training.aggregation import (
     aggregate,
     apply_server_optimizer,
+    geometric_median_shares,
     krum_shares,
     robust_average,
     squared_distances,
@@ -153,6 +154,28 @@ def test_krum_by_hand():
     assert krum_shares(squared_distances(weights), 0.25) == [0.0, 0.0, 0.2, 0.2, 0.2, 0.2, 0.2]
     # Never more than n > 2 f + 2 allows: of four none is faulty, however many are expected.
     assert krum_shares(squared_distances(points([9.0], [0.0], [1.0], [2.0])), 0.4) == [0.25] * 4
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "faulty"), [(5, 20, 1), (7, 25, 2), (10, 20, 2), (12, 10, 2), (12, 30, 4)]
+)
+@pytest.mark.parametrize("seed", range(10))
+def test_krum_is_the_naive_one(count, percent, faulty, seed):
+    generator = torch.Generator().manual_seed(seed)
+    distances = squared_distances([{"w": torch.randn(2, generator=generator)} for _ in range(count)])
+    rows = enumerate(distances.tolist())
+    scores = [sum(sorted(row[:number] + row[number + 1 :])[: count - faulty - 2]) for number, row in rows]
+    chosen = sorted(range(count), key=scores.__getitem__)[: count - faulty]
+    expected = [1 / len(chosen) if number in chosen else 0.0 for number in range(count)]
+    assert krum_shares(distances, percent / 100) == expected
+
+
+def test_the_geometric_median_does_not_depend_on_the_unit():
+    distances = squared_distances(points([0.0, 0.0], [5.0, 1.0], [2.0, 7.0], [50.0, 40.0]))
+    shares = geometric_median_shares(distances)
+    assert shares != pytest.approx([0.25] * 4, abs=0.05)
+    for factor in (1e-12, 1e12):
+        assert geometric_median_shares(factor * distances) == pytest.approx(shares, rel=1e-5)
 
 
 def test_the_distances_by_hand():

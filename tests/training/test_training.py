@@ -1,5 +1,6 @@
 """The round loop: determinism, resuming, weighting, rejection, and what callbacks see."""
 
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -326,6 +327,37 @@ def test_a_damaged_checkpoint_is_passed_over(tiny, tmp_path, damage, caplog):
         file.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
     assert_same_run(fedsol.train(experiment, out=tmp_path, resume=True), whole)
     assert "this checkpoint is skipped" in caplog.text
+
+
+def test_a_checkpoint_without_all_of_its_parts_is_passed_over(tiny, tmp_path, caplog):
+    whole = fedsol.train(tiny, out=tmp_path)
+    file = sorted((tmp_path / "checkpoints").glob("round-*"))[-1] / "checkpoint.json"
+    description = json.loads(file.read_text().rpartition("}")[0] + "}")
+    text = json.dumps({key: value for key, value in description.items() if key != "late"})
+    file.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
+    assert_same_run(fedsol.train(tiny, out=tmp_path, resume=True), whole)
+    assert "checkpoint.json: missing late" in caplog.text
+
+
+def test_a_run_whose_rows_were_changed_is_left_alone(tiny, tmp_path):
+    fedsol.train(tiny, out=tmp_path)
+    file = tmp_path / "metrics.jsonl"
+    first, *others = file.read_text().splitlines()
+    changed = "\n".join([json.dumps({**json.loads(first), "test_accuracy": 1.0}), *others]) + "\n"
+    file.write_text(changed)
+    with pytest.raises(RunError, match=r"metrics\.jsonl: its rows changed after they were written"):
+        fedsol.train(tiny.override({"rounds": 3}), out=tmp_path, resume=True)
+    assert file.read_text() == changed
+
+
+def test_what_is_not_a_run_directory_is_named(tiny, tmp_path):
+    with pytest.raises(InputError, match=r"no run here \(no experiment\.toml\)"):
+        fedsol.Run.load(tmp_path)
+    with pytest.raises(InputError, match="the run is in memory only; train it with a directory"):
+        _ = trained(tiny).path
+    (tmp_path / "environment.json").write_text('{"id": "../../elsewhere"}')
+    with pytest.raises(RunError, match=r"environment\.json: id: is missing or invalid"):
+        RunDirectory(tmp_path).read_id()
 
 
 def test_a_run_whose_checkpoints_are_all_gone_is_left_alone(tiny, tmp_path):
