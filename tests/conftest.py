@@ -38,10 +38,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    """As in every engine: sums do not depend on the number of cores."""
+def _same_everywhere():
+    """One thread, as in every engine, and the same random numbers whatever tests ran before."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     yield
     torch.set_num_threads(before)
 
