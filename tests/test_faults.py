@@ -12,7 +12,7 @@ from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.tables import FaultSettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
-from fedsol.federation.faults import attackers, collude, plan, with_flipped_labels
+from fedsol.federation.faults import attackers, collude, corrupt, plan, with_flipped_labels
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.training.updates import reason_to_reject
 from tests.support.cases import experiment
@@ -223,3 +223,18 @@ def test_a_rejected_client_keeps_its_state_and_the_server_its_own(monkeypatch):
     for (round_number, _), job in seen.items():
         if round_number == 2:
             assert all(not tensor.any() for tensor in without_prefix(OWN, job.state).values())
+
+
+@pytest.mark.parametrize("corruption", ["nan", "flip", "noise"])
+def test_a_corrupted_update_has_its_counters(corruption):
+    weights = {"w": torch.ones(2), "count": torch.tensor(7)}
+    settings = FaultSettings(corruption=corruption)
+    found = corrupt(
+        Update(0, weights, examples=1, steps=1), weights_before(weights), settings, torch.Generator()
+    ).weights
+    assert torch.equal(found["count"], weights["count"])
+    assert not torch.equal(found["w"], weights["w"])
+
+
+def weights_before(weights):
+    return {name: torch.zeros_like(tensor) for name, tensor in weights.items()}

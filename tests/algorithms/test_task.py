@@ -6,7 +6,7 @@ import torch
 from fedsol.algorithms.gradients import Perturbation, perturbed, plain
 from fedsol.algorithms.proximal import KL, L2
 from fedsol.core.weights import clone, equal, pick
-from tests.support.toys import TwoLayers, WithBatchNorm, moved_from, random_batch, split, task_for
+from tests.support.toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, split, task_for
 
 
 @pytest.fixture
@@ -92,3 +92,9 @@ def test_a_batch_of_one_goes_through_a_batch_norm_with_running_statistics(normed
     assert float(found["head.bias"].abs().sum()) > 0
     plain(task, weights, random_batch((4,), 3))
     assert not equal(task.buffers, task.anchor_buffers)
+
+
+def test_a_part_without_parameters_is_named():
+    task = task_for(split(OnlyHead(1, 2), (1,)), {"head.weight": torch.zeros(2, 1)})
+    with pytest.raises(ValueError, match="this model has no parameters in its body"):
+        task.names("body")

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedsol.analysis import landscape
 from fedsol.analysis.landscape import LandscapeAnalysis, Problem, problem_for, top_eigenpairs
-from fedsol.errors import InputError
+from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import build_federation
 from tests.support.toys import OnlyHead, TwoLayers, WithBatchNorm, moved_from, random_batch, split
 
@@ -118,3 +119,14 @@ def test_bad_options_are_named(tiny, options, message):
         LandscapeAnalysis(**{"examples": 10, "points": 3, **options}).landscape(
             federation, federation.initial_weights(), 0
         )
+
+
+def test_eigenvalues_that_cannot_be_found_are_an_error(monkeypatch):
+    problem = problem_of(OnlyHead(4, 5), 4, 4, torch.float64)
+
+    def fail(*_, **__):
+        raise landscape.ArpackError(-9999)
+
+    monkeypatch.setattr(landscape, "eigsh", fail)
+    with pytest.raises(RunError, match="landscape: the eigenvalues of the Hessian could not be found"):
+        landscape.top_eigenpairs(problem, 2, np.ones(problem.dimension))

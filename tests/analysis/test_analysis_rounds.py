@@ -179,3 +179,9 @@ def test_a_run_without_a_round_cannot_be_analyzed(tiny, tmp_path):
         fedsol.train(tiny, [StopAtOnce()], tmp_path / "run")
     with pytest.raises(InputError, match="has no checkpoint to analyze"):
         Replay(Run.load(tmp_path / "run")).local_round()
+
+
+def test_a_round_without_updates_has_no_row(four, tmp_path):
+    lonely = four.override({"faults.dropout": 1.0})
+    fedsol.train(lonely, watching(lonely, tmp_path), tmp_path)
+    assert set(contents(tmp_path).values()) == {""}

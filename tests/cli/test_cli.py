@@ -135,6 +135,13 @@ def test_an_output_that_is_a_file_is_bad_input():
         assert len(done.output.strip().splitlines()) == 1 or "Traceback" not in done.output
 
 
+def test_a_file_where_runs_belong_is_bad_input():
+    Path("runs").touch()
+    done = fedsol("run", *TINY)
+    assert done.exit_code == 2
+    assert "cannot be used as a directory: Not a directory" in done.output
+
+
 def test_a_partition_does_not_overwrite_that_of_a_run():
     assert fedsol("run", *TINY, "--out", "o").exit_code == 0
     before = Path("o/partition.json").read_bytes()

@@ -1,5 +1,7 @@
 """Data that only nodes have: labels and pixels mean the same on all of them, and what does not fit is refused."""
 
+import tomllib
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import fedsol
 from fedsol import Experiment, InputError
 from fedsol.core.messages import Job
 from fedsol.federation.federation import build_federation, node_federation
+from tests.support.cli import fedsol as fedsol_command
 
 SHAPE = [1, 8, 8]
 
@@ -141,6 +144,17 @@ def test_what_the_server_refuses(changes, message):
 def test_what_a_node_refuses(labels, images, message, tmp_path):
     with pytest.raises(InputError, match=message):
         node_federation(settings(), save(tmp_path / "own.npz", labels, images), 0)
+
+
+def test_the_app_of_a_deployment_names_the_servers_test_set_wherever_it_runs(tmp_path, monkeypatch):
+    pytest.importorskip("flwr", reason="Flower is an optional dependency")
+    monkeypatch.chdir(tmp_path)
+    np.savez("test.npz", x_test=np.zeros((4, 8, 8), np.uint8), y_test=np.array([0, 1, 2, 2]))
+    (tmp_path / "mine.toml").write_text(settings(data__private__test="test.npz").to_toml())
+    done = fedsol_command("flower", "app", "mine.toml", "-o", "app")
+    assert done.exit_code == 0, done.output
+    (written,) = (tmp_path / "app").rglob("experiment.toml")
+    assert Experiment(**tomllib.loads(written.read_text())).data.private.test == str(tmp_path / "test.npz")
 
 
 def test_a_file_without_the_part_it_is_read_for_is_named(tmp_path):

@@ -13,6 +13,7 @@ from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches
 from fedsol.data.types import Dataset, Split
+from fedsol.federation.federation import build_federation
 from fedsol.federation.local_training import ClientData, LocalTraining, give_gradients, train_client
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model
@@ -113,3 +114,9 @@ def test_gradients_are_laid_out_as_their_weights():
 def test_a_gradient_of_another_shape_is_not_stretched():
     with pytest.raises(RuntimeError, match="size"):
         give_gradients({"w": torch.zeros(4, 3)}, {"w": torch.ones(3)})
+
+
+def test_without_a_gpu_the_device_is_the_processor(monkeypatch, tiny):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert build_federation(tiny.override({"engine.device": "auto"})).device == torch.device("cpu")

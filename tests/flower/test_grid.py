@@ -335,6 +335,17 @@ def test_a_node_without_a_number_says_so_and_the_others_go_on(number, tmp_path, 
     assert f"node {first} did not say which client it is" in caplog.text
 
 
+def test_nodes_that_are_long_in_coming_are_waited_for_with_a_word(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("fedsol.engines.flower.nodes.SECONDS_OF_SILENCE", 0.0)
+    settings = experiment({"name": "fedavg"}, server__fraction=1.0, engine__patience=0.2)
+    clients = clients_of(settings)
+    grid = FakeGrid(clients, tmp_path / "states")
+    grid.offline = {next(iter(grid.apps))}
+    run, _ = deployed(settings, tmp_path, grid)
+    assert [row["clients"] for row in run.rows] == [clients - 1] * 2
+    assert f"waiting for nodes: {clients - 1} of {clients} are connected" in caplog.text
+
+
 def test_messages_that_flower_does_not_accept_stop_the_run():
     settings = experiment({"name": "fedavg"})
 

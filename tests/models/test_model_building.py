@@ -183,3 +183,7 @@ def test_the_head_of_every_model_is_found(name: str) -> None:
     model = build_model(name, options, DIGITS, 0)
     assert find_head(model, None, DIGITS.probe()) == "head"
     assert model.training
+
+
+def test_a_factory_without_a_signature_gets_no_sizes() -> None:
+    assert ModelShape((1, 8, 8), 10).arguments_for(type) == {}

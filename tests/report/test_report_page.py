@@ -41,6 +41,7 @@ def test_several_rows_of_one_round_are_a_spread_and_rows_without_a_round_are_cou
     columns = to_columns([{"round": 1, "v": 1}, {"round": 1, "v": 3}, {"round": 2, "v": 5}])
     assert (columns["x"], columns["spreads"]) == ([1, 2], {"v": [[1, 2, 3], [5, 5, 5]]})
     assert to_columns([{"v": 1}, {"v": 2}])["x"] == [1, 2]
+    assert to_columns([{"round": 1, "class_accuracy": []}])["heat"] == {}
     assert to_columns([]) == {"x": [], "series": {}, "spreads": {}, "heat": {}}
 
 

@@ -318,6 +318,12 @@ def test_the_command_shows_a_row_for_each_method_and_its_assumptions(monkeypatch
     assert "not given, so unlimited: --down, --server-up, --server-down" in done.output
 
 
+def test_bytes_with_drop_outs_are_said_to_be_expected_ones():
+    done = run_cli("-a", "fedavg", "--set", "faults.dropout=0.5")
+    assert done.exit_code == 0, done.output
+    assert "bytes up: an expected value" in done.output
+
+
 def test_the_command_speaks_json():
     done = run_cli("--json", "--clients", "1000", "--per-round", "10", "--examples", "20")
     assert done.exit_code == 0, done.output
