@@ -83,6 +83,19 @@ def test_medmnist_names(tmp_path) -> None:
     assert (len(dataset.train), len(dataset.test)) == (9, 3)
 
 
+def test_arrays_of_clients_alone_are_no_samples(tmp_path) -> None:
+    np.savez(tmp_path / "own.npz", clients_train=LABELS)
+    with pytest.raises(InputError, match=r"own\.npz: has no samples$"):
+        own(str(tmp_path / "own.npz"))
+
+
+def test_medmnist_names_without_a_validation_set(tmp_path) -> None:
+    parts = {f"{part}_images": IMAGES[:3] for part in ("train", "test")}
+    np.savez(tmp_path / "m.npz", **parts, **{f"{part}_labels": LABELS[:3] for part in ("train", "test")})
+    dataset = own(str(tmp_path / "m.npz"))
+    assert (len(dataset.train), len(dataset.test)) == (3, 3)
+
+
 def test_a_test_set_is_held_out_stratified_and_always_the_same(npz) -> None:
     source = npz(x_test=None, y_test=None, clients_train=np.arange(12))
     first, second = (own(source, test_fraction=0.25) for _ in range(2))

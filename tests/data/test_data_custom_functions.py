@@ -98,3 +98,9 @@ def test_what_is_named_must_be_a_function(own_function) -> None:
     own_function("return 1")
     with pytest.raises(InputError, match=r"'my_data:np' must be a function \(got a module\)"):
         own("my_data:np")
+
+
+def test_an_error_in_fedsols_own_words_is_passed_on(own_function) -> None:
+    reference, *_ = own_function("import fedsol; raise fedsol.InputError('no scanner is connected')")
+    with pytest.raises(InputError, match=r"^no scanner is connected$"):
+        own(reference)

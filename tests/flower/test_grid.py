@@ -464,6 +464,10 @@ def test_privacy_is_refused_where_it_would_not_cover():
                 {"name": "fedavg"}, model__name="tests.support.user_code:with_batch_norm", model__options={}, **PRIVATE
             )
         )
+    with pytest.raises(InputError, match="a model that has scalar weights"):
+        simulated(
+            experiment({"name": "fedavg"}, model__name="tests.support.user_code:scaled", model__options={}, **PRIVATE)
+        )
     for key, value in (("engine__kind", "local"), ("server__weighting", "size"), ("server__optimizer", "adam")):
         with pytest.raises(InputError, match=key.replace("__", r"\.")):
             experiment({"name": "fedavg"}, **{**PRIVATE, key: value})

@@ -104,3 +104,12 @@ def test_a_finished_simulation_can_be_resumed(tmp_path):
     assert simulate(settings, tmp_path, "--set", "engine.kind=flower").returncode == 0
     more = simulate(settings, tmp_path, "--resume", "--set", "engine.kind=flower")
     assert more.returncode == 0, more.stderr
+
+
+def test_a_simulation_that_fails_says_why(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("Flower gives up") from MemoryError("no memory for 4 nodes")
+
+    monkeypatch.setattr("fedsol.engines.flower.simulation.run_simulation", fail)
+    with pytest.raises(fedsol.RunError, match=r"Flower's simulation failed: no memory for 4 nodes"):
+        fedsol.train(experiment({"name": "fedavg"}, engine__kind="flower"))

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import fedsol as library
 from fedsol.cli.app import app
+from fedsol.cli.personalize import _comparison_with_alone
 from tests.support.cases import experiment
 
 
@@ -174,3 +175,20 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folders):
     assert len(Path("here/clients.jsonl").read_text().splitlines()) == 1
     assert fedsol("personalize", folders / "fedavg", "--epochs", "1", "--out", "here", "--resume").exit_code == 0
     assert len(Path("here/clients.jsonl").read_text().splitlines()) == 4
+
+
+def test_who_loses_is_said_in_a_sentence():
+    nobody = {"label": "fedavg", "epochs": 2, "losers": {"clients": []}}
+    assert _comparison_with_alone(nobody) == "fedavg, 2 epochs: no client does better alone."
+    one = {
+        "clients": [3],
+        "of": 4,
+        "mean_loss": 0.02,
+        "largest_loss": 0.02,
+        "median_size": 5.0,
+        "others_median_size": None,
+    }
+    said = _comparison_with_alone({**nobody, "losers": one})
+    assert said.startswith(
+        "fedavg, 2 epochs: 1 of 4 clients do better alone, by 2.00 points on average and 2.00 at most;"
+    )

@@ -18,6 +18,22 @@ def with_batch_norm(input_shape, classes):
     )
 
 
+class Scaled(nn.Sequential):
+    """Has a weight that is a single number."""
+
+    def __init__(self, *layers):
+        super().__init__(*layers)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, inputs):
+        return super().forward(self.scale * inputs)
+
+
+def scaled(input_shape, classes):
+    """An image model with a learned scale of its inputs."""
+    return Scaled(nn.Flatten(), nn.Linear(int(np.prod(input_shape)), classes))
+
+
 def uneven_clients():
     """Three clients; the first has a single sample."""
     rng = np.random.default_rng(0)

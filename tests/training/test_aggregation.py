@@ -170,6 +170,10 @@ def test_krum_is_the_naive_one(count, percent, faulty, seed):
     assert krum_shares(distances, percent / 100) == expected
 
 
+def test_of_equal_scores_krum_takes_the_first():
+    assert krum_shares(torch.zeros(20, 20, dtype=torch.float64), 0.2) == [1 / 16] * 16 + [0.0] * 4
+
+
 def test_the_geometric_median_does_not_depend_on_the_unit():
     distances = squared_distances(points([0.0, 0.0], [5.0, 1.0], [2.0, 7.0], [50.0, 40.0]))
     shares = geometric_median_shares(distances)
