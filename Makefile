@@ -11,7 +11,7 @@ help:
 	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
 	@echo "make test    the tests"
 	@echo "make test-all  the tests, every promise for every setting, every real deployment (half an hour)"
-	@echo "make mutants small errors put into the mathematics, one by one: which does no test notice? (a quarter of an hour)"
+	@echo "make mutants small errors put into the mathematics, one by one: which does no test notice? (some minutes)"
 	@echo "make coverage  the tests, and the lines of src that none of them executes"
 	@echo "make lint    ruff, import-linter and mypy --strict"
 	@echo "make check   lint and test, as CI runs them"
@@ -55,7 +55,7 @@ $(VENV)/mutmut/bin/mutmut: $(VENV)/.installed-dev
 	$(BIN)/python -m venv $(VENV)/mutmut
 	$(BIN)/python -c 'import sysconfig as s; print(s.get_path("purelib"))' \
 		> $$($(VENV)/mutmut/bin/python -c 'import sysconfig as s; print(s.get_path("purelib"))')/fedsol-dev.pth
-	$(VENV)/mutmut/bin/python -m pip install --quiet mutmut==3.8.1
+	$(VENV)/mutmut/bin/python -m pip install --quiet mutmut==3.8.1 click==8.5.1
 
 mutants: $(VENV)/mutmut/bin/mutmut
 	rm -rf mutants
