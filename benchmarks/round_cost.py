@@ -15,7 +15,8 @@ from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.sampling import sample_clients
 from fedsol.federation.tasks import Train
 from fedsol.models.split import SplitModel
-from fedsol.training.loop import evaluate_test, train
+from fedsol.training.evaluation import evaluate_test
+from fedsol.training.loop import train
 
 REPETITIONS = 5
 

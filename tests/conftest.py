@@ -23,7 +23,15 @@ settings.load_profile("fedsol")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SLOW = ("test_deployment.py", "test_simulation.py", "test_walkthrough.py", "test_notebook.py", "test_kills.py")
+SLOW = (
+    "test_deployment.py",
+    "test_simulation.py",
+    "test_walkthrough.py",
+    "test_notebook.py",
+    "test_kills.py",
+    "test_data_page.py",
+    "test_export.py",
+)
 """Files whose tests mostly wait for other processes: started first, so that they overlap with the rest."""
 
 

@@ -141,6 +141,49 @@ def try_npz(rng, folder):
     check(*TINY, *options, "--set", "data.partition.min_size=1")
 
 
+ODD_VALUES = [
+    "",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 20,
+    "None",
+    '"',
+    ",",
+    ";",
+    "\n",
+    "\r",
+    "\0",
+    "é",
+    "2024-01-01",
+    "1,5",
+    "\ufeff",
+]
+
+
+def try_table(rng, folder):
+    rows = [
+        ["age", "sex", "place", "ill"],
+        *([str(n % 7), "fm"[n % 2], "ns"[n % 3 // 2], "yn"[n % 2]] for n in range(24)),
+    ]
+    for _ in range(rng.randint(0, 4)):
+        row, column, value = rng.randrange(len(rows)), rng.randrange(4), rng.choice(ODD_VALUES)
+        for changed in rng.choice([rows[row : row + 1], rows[1:], rows[1::2]]):
+            changed[column] = value
+    path = folder / "own.csv"
+    content = "\n".join(",".join(row) for row in rows).encode()
+    path.write_bytes(damaged(content, rng) if rng.random() < 0.3 else content)
+    options = [
+        f"data.name={path}",
+        f"data.target={rng.choice(['ill', 'ill', 'age', 'x', '[]'])}",
+        "data.test_fraction=0.3",
+    ]
+    options += [f"task.kind={rng.choice(['classification', 'regression', 'multilabel', 'segmentation'])}"]
+    options += [f"data.client={rng.choice(['place', 'place', 'sex', 'y'])}"]
+    options += [f"data.missing={rng.choice(['refuse', 'mean', 'median', 'x'])}", "algorithm.name=fedavg"]
+    check(*(part for option in options for part in ("--set", option)), *TINY[:4])
+
+
 def try_partition(rng, folder):
     odd = [-1, 10**30, 1.5, True, None, "0", [], {}, 1e400, 10**18, 2**63]
     clients = [list(range(start, 1000, 8)) for start in range(8)]
@@ -196,7 +239,14 @@ def try_folder(rng, folder):
     check(*(part for option in options for part in ("--set", option)), *TINY[:4])
 
 
-KINDS = {"toml": try_toml, "set": try_set, "npz": try_npz, "partition": try_partition, "folder": try_folder}
+KINDS = {
+    "toml": try_toml,
+    "set": try_set,
+    "npz": try_npz,
+    "table": try_table,
+    "partition": try_partition,
+    "folder": try_folder,
+}
 CASES = 20
 """Inputs of one test."""
 

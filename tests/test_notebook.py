@@ -51,8 +51,8 @@ def test_a_run_without_a_test_set_shows_what_clients_held_out(tiny, tmp_path):
     run = Run(tiny, rows)
     assert run.final_accuracy is None
     for part in (
-        '<td style="text-align:left">50.00%</td>',
-        "Accuracy on the clients' hold-out sets by round, 50.0% at the end",
+        '<td style="text-align:left">50.00 %</td>',
+        "Accuracy on the clients' hold-out sets by round, 50.00 % at the end",
     ):
         assert part in run._repr_html_()
     assert run.plot(tmp_path / "curve.png").stat().st_size > 1000

@@ -59,7 +59,9 @@ def _allowed(field: FieldInfo) -> str:
     """Return the type of a field in words, without the None that stands for "not given"."""
     kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
     is_optional = NoneType in get_args(field.annotation)
-    hint = kinds[0] if is_optional and len(kinds) == 1 else field.annotation
+    if is_optional and len(kinds) > 1:
+        return " | ".join(map(describe_type, kinds))
+    hint = kinds[0] if is_optional else field.annotation
     if getattr(hint, "__origin__", None) is dict:
         return "table"
     return f"{describe_type(hint)} {describe_bounds(field.metadata)}".strip()

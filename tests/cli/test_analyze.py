@@ -205,7 +205,22 @@ def test_a_search_says_what_was_best():
         "sweep", *TINY, "--grid", "algorithm.rho=0.1..2", "--search", "2", "--seeds", "0", "--out", "out", "--jobs", "1"
     )
     assert done.exit_code == 0, done.output
-    assert "Best: algorithm.rho=" in done.output
+    assert "Best by the final result on the test set: algorithm.rho=" in done.output
+
+
+def test_a_search_with_validation_optimizes_that():
+    validation = ["--set", "data.validation=0.2", "--set", "server.patience=1"]
+    grid = ["--grid", "client.lr=0.0001,0.05", "--search", "3", "--seeds", "0,1", "--jobs", "1"]
+    done = fedsol("sweep", *TINY, *validation, *grid, "--out", "out")
+    assert done.exit_code == 0, done.output
+    assert "test accuracy, mean ± std over seeds; best: of the round chosen by validation" in done.output
+    assert "Best by validation: client.lr=" in done.output
+    rows = json.loads(Path("out/sweep.json").read_text())
+    scores = {row["label"]: row["best_validation"]["mean"] for row in rows}
+    assert f"Best by validation: {max(scores, key=scores.__getitem__)}" in done.output
+    header, first, *_ = Path("out/sweep.csv").read_text().splitlines()
+    assert header.split(",")[-4:] == ["validation_mean", "validation_std", "seconds", "failures"]
+    assert first.split(",")[-4] == f"{rows[0]['best_validation']['mean']:.6f}"
 
 
 def test_a_sweep_with_a_failed_run_ends_with_1_and_its_table():

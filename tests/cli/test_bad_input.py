@@ -80,6 +80,7 @@ def test_a_billion_rounds_can_be_estimated():
 
 USERS_FILE = """
 import dataclasses
+import sys
 
 import numpy as np
 import torch
@@ -94,11 +95,30 @@ def broken_loader():
 
 def wrong_loader():
     tensors = torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.zeros(4))
-    return {"train": tensors, "test": tensors}
+    return torch.utils.data.DataLoader(tensors)
 
 
 def broken_factory(classes):
     raise ValueError("no such width")
+
+
+def quitting_loader():
+    sys.exit(0)
+
+
+def quitting_factory(classes):
+    sys.exit("no such model")
+
+
+class QuitsLate(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, inputs):
+        if self.training:
+            sys.exit(5)
+        return self.head(inputs.flatten(1))
 
 
 class Late(nn.Module):
@@ -136,6 +156,9 @@ CASES = [
     ("data.name", "broken_loader", "ZeroDivisionError: division by zero", 'return {"x_train": 1 / 0}'),
     ("model.name", "broken_factory", "ValueError: no such width", 'raise ValueError("no such width")'),
     ("model.name", "Late", "ValueError: not like this", 'raise ValueError("not like this")'),
+    ("data.name", "quitting_loader", "SystemExit: 0", "sys.exit(0)"),
+    ("model.name", "quitting_factory", "SystemExit: no such model", 'sys.exit("no such model")'),
+    ("model.name", "QuitsLate", "SystemExit: 5", "sys.exit(5)"),
     ("algorithm.name", "Broken", "KeyError: 'gradient'", 'return {}["gradient"]'),
     ("algorithm.name", "BrokenServer", "RuntimeError: server side", 'raise RuntimeError("server side")'),
 ]
@@ -158,9 +181,15 @@ def test_a_file_with_a_mistake_names_the_line(tmp_path):
     assert f"({tmp_path / 'mine.py'}, line 2)" in refused("run", *TINY, "--set", f"data.name={tmp_path}/mine.py:load")
 
 
-def test_a_loader_that_returns_other_datasets_learns_what_to_return(users_file):
+def test_a_script_that_ends_by_itself_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text("import sys\nsys.exit(3)\n")
+    message = refused("run", *TINY, "--set", f"data.name={tmp_path}/mine.py:load")
+    assert f"could not be imported: SystemExit: 3 ({tmp_path / 'mine.py'}, line 2, in <module>)" in message
+
+
+def test_a_loader_that_returns_a_stream_learns_what_to_return(users_file):
     message = refused("run", *TINY, "--set", f"data.name={users_file}:wrong_loader")
-    assert "train: must be an array of numbers or strings (got a TensorDataset); return a fedsol.Dataset, or" in message
+    assert "must be a map-style Dataset, with __getitem__ and __len__ (got a DataLoader)" in message
 
 
 @pytest.mark.parametrize(

@@ -363,6 +363,24 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, number):
     assert (Path("long/checkpoints") / f"round-{rounds:06d}").is_dir()
 
 
+def test_an_interrupt_that_a_library_turns_into_its_own_error_is_still_one():
+    code = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background a shell ignores it
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            try:\n"
+        "                os.kill(os.getpid(), signal.SIGINT)\n"
+        "            except KeyboardInterrupt:\n"
+        "                raise ImportError('cannot load module more than once per process') from None\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from fedsol.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "run"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_an_interrupt_before_any_command_begins_is_one_word():
     code = (
         "import os, signal, sys\n"
@@ -451,3 +469,54 @@ def test_code_that_a_file_names_is_announced_and_a_run_directory_imports_none_to
     assert done.returncode == 0, done.stderr
     assert f"here: {said}" in done.stderr
     assert Path("imported").exists()
+
+
+@pytest.mark.parametrize("by", ["client", "central"])
+def test_a_partition_says_what_is_set_aside_and_is_the_same_with_it(by):
+    iid = ["--set", "data.partition.kind=iid", "--set", "data.partition.clients=1"]
+    plain = fedsol("partition", *iid, "--out", "plain")
+    assert "to train on" not in plain.output
+    aside = [
+        "--set",
+        "data.validation=0.1",
+        "--set",
+        f"data.validation_by={by}",
+        "--set",
+        "data.partition.held_out=0.2",
+    ]
+    done = fedsol("partition", *iid, *aside, "--out", "aside")
+    assert done.exit_code == 0, done.output
+    server = " by the server" if by == "central" else ""
+    expected = f"of these, 1035 are to train on, 115 for validation{server}, 287 in hold-out sets"  # of 1437
+    assert expected in " ".join(done.output.split())
+    hashes = [json.loads(Path(out, "partition.json").read_text())["sha256"] for out in ("plain", "aside")]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_run_says_how_its_best_round_was_chosen():
+    done = fedsol("run", *TINY, "--out", "plain")
+    assert "(of any round, chosen on the test set)" in done.output
+    done = fedsol("run", *TINY, "--set", "data.validation=0.2", "--set", "server.stop_at=0.01", "--out", "out")
+    assert done.exit_code == 0, done.output
+    assert "stopped after round 1: validation accuracy " in done.output
+    assert "(of round 1, chosen by validation)" in done.output
+    assert "saved in checkpoints/best." in done.output
+    assert Path("out/checkpoints/best/round-000001/server.safetensors").is_file()
+    again = fedsol("run", "out")
+    assert again.exit_code == 0, again.output
+    assert "1 rounds: final accuracy" in again.output
+
+
+def test_compared_runs_may_have_different_lengths():
+    algorithms = ["-a", "fedavg:server.stop_at=0.01", "-a", "fedavg"]
+    changes = ["--set", "data.validation=0.2", "--set", "rounds=3"]
+    done = fedsol("compare", *TINY, *changes, *algorithms, "--seeds", "0,1", "--out", "out")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(Path("out/comparison.json").read_text())
+    assert [row["rounds"] for row in rows] == [[1, 1], [3, 3]]
+    assert rows[0]["best_validation"]["mean"] <= rows[1]["best_validation"]["mean"]
+    assert "up to 3 rounds, seeds 0,1: test accuracy, mean ± std over seeds; best: of the round chosen" in done.output
+    heading = next(line for line in done.output.splitlines() if "seconds" in line and "final" in line)
+    columns = ["final", "best", "validation", "rounds", "seconds"]
+    assert [name for name in heading.split() if name.isalpha()][-5:] == columns
+    assert fedsol("report", "out", "-o", "report.html").exit_code == 0

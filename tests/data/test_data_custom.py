@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsol.config.tables import DataSettings
-from fedsol.data.own import channel_statistics, load_own
+from fedsol.data.arrays import channel_statistics
+from fedsol.data.own import load_own
 from fedsol.data.readers import stratified_test_mask
 from fedsol.errors import InputError
 
@@ -135,7 +136,7 @@ NOT_FINITE = np.full((12, 4), np.nan)
         ({"y_train": np.stack([LABELS, LABELS], 1)}, r"y_train must be .*\(got int64 of shape \(12, 2\)\)"),
         ({"y_test": LABELS[:6] + 7}, "the test label 7 does not occur among the training labels"),
         ({"y_test": LABELS[:6].astype(str)}, "must both be integers or both be strings"),
-        ({"x_train": IMAGES.astype(np.int32)}, r"x_train must be uint8 .*\(got int32\)"),
+        ({"x_train": IMAGES.astype(np.int32)}, r"x_train must be uint8 .*got int32 of shape"),
         ({"x_train": IMAGES[:, 0]}, r"uint8 inputs must be images .*\(got shape \(12, 5\)\)"),
         ({"x_train": np.zeros((12, 7, 6, 5), np.uint8)}, r"must be images .*\(12, 7, 6, 5\)"),
         ({"x_train": np.zeros((12, 3, 6, 3), np.uint8)}, r"must be images .*\(12, 3, 6, 3\)"),
@@ -191,3 +192,13 @@ def test_files_that_are_no_npz(tmp_path) -> None:
         own(str(tmp_path / "none.npz"))
     with pytest.raises(InputError, match=r"data.name: must be a dataset's name, .*got 'nothing'"):
         own("nothing")
+
+
+def test_names_of_classes_and_clients(npz) -> None:
+    names = np.array(["no", "yes", "maybe"])[LABELS]
+    dataset = own(npz(y_train=names, y_test=names[:6], clients_train=LABELS + 5))
+    assert dataset.class_names == ("maybe", "no", "yes")
+    assert dataset.client_names == ("5", "6", "7")
+    assert dataset.train.clients.tolist() == LABELS.tolist()
+    plain = own(npz(clients_train=LABELS))
+    assert plain.class_names == plain.client_names == ()

@@ -29,12 +29,19 @@ def warnings_of(tmp_path, caplog, inputs, labels=LABELS):
         (FEATURES * [1, 1, 5000, 1, 1], LABELS, "x_train: the features are not scaled: feature 2 is "),
         (PIXELS.transpose(0, 3, 1, 2) / 1.0, LABELS, "x_train: the features are not scaled: feature "),
         (PIXELS // 128, LABELS, "x_train: the images have only the values 0 and 1, and uint8 pixels are 0 to 255"),
-        (FEATURES, LABELS * 0, "y_train: all samples have the same class"),
+        (FEATURES, LABELS * 0, "y_train: every sample has the same label"),
     ],
 )
 def test_a_mistake_is_named_with_its_array_and_remedy(tmp_path, caplog, inputs, labels, message):
     (found,) = warnings_of(tmp_path, caplog, inputs, labels)
     assert f"own.npz: {message}" in found
+
+
+def test_masks_of_black_and_white_are_not_256_classes(tmp_path, caplog):
+    np.savez(tmp_path / "own.npz", x_train=PIXELS, y_train=(PIXELS[..., 0] > 99).astype(np.uint8) * 255)
+    load_dataset(DataSettings(name=str(tmp_path / "own.npz"), test_fraction=0.25), "segmentation")
+    (found,) = caplog.messages
+    assert "own.npz: y_train: only 2 of 256 classes occur (0, 255), and the model has an output for each" in found
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from fedsol.config.tables import DataSettings
+from fedsol.data.arrays import channel_statistics
 from fedsol.data.catalog import SPECS, load, verify
-from fedsol.data.own import channel_statistics, load_own
+from fedsol.data.own import load_own
 from fedsol.errors import InputError
 
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsol.config.experiment import Experiment
 from fedsol.config.tables import PartitionSettings
 from fedsol.data import partition as partitions
-from fedsol.data.manifest import Manifest, from_file, partition_hash, save_manifest
+from fedsol.data.manifest import Manifest, from_file, label_counts, partition_hash, save_manifest
 from fedsol.data.partition import Dirichlet
 from fedsol.errors import InputError
 
@@ -301,8 +302,8 @@ def test_owners_become_clients_in_the_order_of_their_ids() -> None:
     [
         (lambda y: partitions.iid(y, 0, rng()), r"data\.partition\.clients: must be 1 to 100, .*\(got 0\)"),
         (lambda y: partitions.iid(y, 101, rng()), r"data\.partition\.clients: must be 1 to 100, .*\(got 101\)"),
-        (lambda y: partitions.iid([], 1, rng()), r"labels: must be one integer per sample \(got float64"),
-        (lambda y: partitions.iid(y[:, None], 1, rng()), r"\(got int64 of shape \(100, 1\)\)"),
+        (lambda y: partitions.sharding([], 1, rng(), 1), r"labels: must be one integer per sample \(got float64"),
+        (lambda y: partitions.sharding(y[:, None], 1, rng(), 1), r"\(got int64 of shape \(100, 1\)\)"),
         (lambda y: partitions.sharding(y, 10, rng(), 11), r"data\.partition\.shards: must be 1 to 10, .*\(got 11\)"),
         (lambda y: partitions.sharding(y, 10, rng(), 0), r"data\.partition\.shards: must be 1 to 10, .*\(got 0\)"),
         (
@@ -490,3 +491,25 @@ def test_classes_that_no_sample_has_count_for_nothing() -> None:
 def test_a_summary_is_of_clients_with_samples(partition: partitions.Partition) -> None:
     with pytest.raises(InputError, match=r"^partition: must have clients, each with at least one sample$"):
         partitions.partition_summary([0, 1], partition, 2)
+
+
+def test_iid_needs_no_classes():
+    parts = partitions.iid(np.zeros((10, 3), dtype=np.float32), 3, np.random.default_rng(0))
+    assert sorted(map(len, parts)) == [3, 3, 4]
+
+
+def test_samples_without_one_class_each_are_counted_as_one():
+    labels = np.zeros((4, 2), dtype=np.float32)
+    parts = [np.array([0, 1, 2]), np.array([3])]
+    assert label_counts(labels, parts, 2).tolist() == [[3], [1]]
+    summary = partitions.partition_summary(labels, parts, 2)
+    assert (summary.smallest, summary.largest, summary.most_classes, summary.mean_distance) == (1, 3, 1, 0.0)
+
+
+@pytest.mark.parametrize(("kind", "noun"), [("regression", "regression"), ("multilabel", "task with several labels")])
+def test_partitions_by_class_are_refused_without_classes(kind, noun):
+    for partition in ("dirichlet", "sharding"):
+        message = f"^data.partition.kind: '{partition}' splits by class, and a {noun} has none; allowed: iid, own, f"
+        with pytest.raises(InputError, match=message):
+            Experiment(task={"kind": kind}, data={"partition": {"kind": partition}})
+    assert Experiment(task={"kind": kind}, data={"client": "hospital"}).data.partition.kind == "own"

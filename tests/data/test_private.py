@@ -176,3 +176,95 @@ def test_a_node_of_another_experiment_or_number_is_refused(tmp_path):
 def test_private_data_is_for_deployments_only():
     with pytest.raises(InputError, match="is allowed only in a deployment"):
         fedsol.train(settings())
+
+
+TABLE = {
+    "data.private.shape": [],
+    "data.private.inputs": "table",
+    "data.private.numbers": {"age": [50, 10.0]},
+    "data.private.categories": {"sex": ["f", "m"]},
+    "data.private.classes": None,
+    "data.private.class_names": ["no", "yes"],
+    "data.target": "ill",
+    "model.name": None,
+}
+
+
+def table(**changes):
+    return settings(**{key.replace(".", "__"): value for key, value in {**TABLE, **changes}.items()})
+
+
+def rows(path, text="sex,age,ill\nm,60,yes\nx,40,no\nf,50,no\nf,45,no\n"):
+    path.write_text(text)
+    return str(path)
+
+
+def test_tables_of_nodes_are_encoded_alike(tmp_path):
+    node = node_federation(table(), rows(tmp_path / "own.csv"), 1)
+    assert node.dataset.train.inputs["numbers"].flatten().tolist() == [1, -1, 0, -0.5]
+    assert node.dataset.train.inputs["categories"].flatten().tolist() == [2, 0, 1, 1]
+    assert node.dataset.train.labels.tolist() == [1, 0, 0, 0]
+    assert node.dataset.class_names == ("no", "yes")
+    server = build_federation(table())
+    assert server.initial_weights().keys() == node.initial_weights().keys()
+    update = node.train(Job(1, 1, server.initial_weights(), {}, {}))
+    assert update.examples == 3  # a quarter is held out
+    tested = build_federation(table(**{"data.private.test": rows(tmp_path / "test.csv")}))
+    assert sum(tested.evaluate(tested.initial_weights()).examples) == 4
+
+
+def test_tables_of_nodes_for_other_tasks(tmp_path):
+    numbers = {"data.private.categories": {}, "data.private.class_names": [], "data.partition.kind": "iid"}
+    scale = {"data.private.target_mean": [2.0], "data.private.target_std": [4.0]}
+    text = "age,y,a,b\n50,10,0,1\n60,2,1,1\n"
+    regression = table(**numbers, **scale, **{"task.kind": "regression", "data.target": "y"})
+    node = node_federation(regression, rows(tmp_path / "own.csv", text), 0)
+    assert node.dataset.train.labels.tolist() == [[2.0], [0.0]]
+    assert node.dataset.train.inputs.tolist() == [[0.0], [1.0]]
+    several = table(**numbers, **{"task.kind": "multilabel", "data.target": ["a", "b"]})
+    node = node_federation(several, rows(tmp_path / "own.csv", text), 0)
+    assert node.dataset.train.labels.tolist() == [[0, 1], [1, 1]]
+    assert build_federation(several).dataset.class_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "message"),
+    [
+        ({}, "sex,ill\nf,no\n", r"own.csv: has no column 'age'; it has sex, ill"),
+        ({}, "sex,age,ill\nf,,no\n", r"own.csv: column 'age' has 1 missing value, the first in row 1"),
+        ({}, "sex,age,ill\n,1,no\n", r"own.csv: column 'sex' has 1 missing value, the first in row 1"),
+        ({}, "sex,age,ill\nf,1,maybe\n", r"the class 'maybe' is not in data.private.class_names \['no', 'yes'\]"),
+        ({"data.target": None}, "", r"^data.target: is missing; set it to the column to predict"),
+        ({"data.target": "age"}, "", r"^data.target: 'age' must not be among the columns of \[data.private\]"),
+        ({"data.private.shape": [3]}, "", r"^data.private.shape: must not be set for a table"),
+        ({"data.private.numbers": {}, "data.private.categories": {}}, "", r"^data.private.numbers: is missing; set it"),
+        ({"data.private.numbers": {"sex": [0, 1]}}, "", r"^data.private.categories: 'sex' must not be among data.priv"),
+        ({"data.features": ["age"]}, "", r"^data.features: must not be set with private data"),
+        ({"data.missing": "median"}, "", r"^data.missing: must be 'refuse' or 'mean' with private data"),
+        ({"data.private.class_names": []}, "", r"^data.private.classes: is missing"),
+        ({"task.kind": "regression"}, "", r"^data.private.target_mean, data.private.target_std: are missing"),
+        ({"task.kind": "next-token"}, "", r"^task.kind: 'next-token' does not fit private data"),
+        (
+            {"data.private.inputs": "features"},
+            "",
+            r"^data.target: only applies to tables, and data.private.inputs is",
+        ),
+    ],
+)
+def test_tables_that_nodes_cannot_agree_on(tmp_path, changes, text, message):
+    with pytest.raises(InputError, match=message):
+        node_federation(table(**changes), rows(tmp_path / "own.csv", text), 0)
+
+
+def test_missing_values_of_nodes_have_the_agreed_mean(tmp_path):
+    source = rows(tmp_path / "own.csv", "sex,age,ill\n,,no\nf,60,yes\n")
+    inputs = node_federation(table(**{"data.missing": "mean"}), source, 0).dataset.train.inputs
+    assert inputs["numbers"].flatten().tolist() == [0, 1]
+    assert inputs["categories"].flatten().tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"must be a .csv or .parquet file, as data.private.inputs is 'table'"):
+        node_federation(table(), str(tmp_path), 0)
+
+
+def test_a_scale_is_a_mean_and_a_deviation():
+    with pytest.raises(InputError, match=r"data.private.numbers: 'age' must be \[mean, std\], with std greater than 0"):
+        table(**{"data.private.numbers": {"age": [1.0, 0.0]}})

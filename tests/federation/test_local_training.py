@@ -50,10 +50,14 @@ class Transposed(nn.Module):
         return self.head(torch.einsum("bi,io->bo", self.body(inputs), self.weight))
 
 
+IMAGES = ModelShape((3, 32, 32), 10)
+OF_IMAGES = [name for name, spec in MODELS.items() if spec.fits(IMAGES)]
+
+
 def model_of(name):
     torch.manual_seed(0)
     users = {"channels-last": ChannelsLast, "transposed": Transposed}
-    return users[name]() if name in users else build_model(name, {}, ModelShape((3, 32, 32), 10), 0)
+    return users[name]() if name in users else build_model(name, {}, IMAGES, 0)
 
 
 def client_data(count=12):
@@ -82,7 +86,7 @@ def plain_torch(model, data, settings):
 
 def models_and_optimizers():
     """Every pair; large models with other optimizers than the paper's are for `make test-all`."""
-    for name in [*MODELS, "channels-last", "transposed"]:
+    for name in [*OF_IMAGES, "channels-last", "transposed"]:
         for optimizer in ("sgd", "adam", "adamw"):
             large = name.startswith(("resnet", "vgg")) and optimizer != "sgd"
             yield pytest.param(name, optimizer, marks=[pytest.mark.full] if large else [])

@@ -310,6 +310,24 @@ def test_a_client_that_fails_in_a_simulation_stops_the_run(tmp_path):
         simulated(settings, change)
 
 
+def test_a_simulation_waits_for_nodes_that_are_still_starting_even_to_evaluate():
+    """`local-only` has no training that would wait for them first."""
+    settings = experiment({"name": "local-only"}, data__partition__held_out=0.2)
+
+    def change(grid):
+        grid.offline, polls, connected = set(grid.apps), iter(range(3)), grid.get_node_ids
+
+        def get_node_ids():
+            if next(polls, None) is None:
+                grid.offline.clear()
+            return connected()
+
+        grid.get_node_ids = get_node_ids
+
+    run, _ = simulated(settings, change)
+    assert run.rows[-1]["held_out_clients"] == clients_of(settings)
+
+
 def test_nodes_with_wrong_or_doubled_ids_are_left_out(tmp_path, caplog):
     settings = experiment({"name": "fedavg"}, server__fraction=1.0, engine__patience=0.0)
     clients = clients_of(settings)

@@ -135,6 +135,9 @@ def test_a_tally_must_be_plausible():
     for loss in (math.nan, math.inf, -1.0):
         with pytest.raises(records.MalformedError, match="has a loss of"):
             records.tally_from(RecordDict({records.METRICS: MetricRecord({"loss": loss, "correct": 1, "examples": 2})}))
+    values = {"loss": 1.0, "correct": 1, "examples": 2, "more": 1}
+    with pytest.raises(records.MalformedError, match="has 1 metrics that are unknown, such as 'more'"):
+        records.tally_from(RecordDict({records.METRICS: MetricRecord(values)}))
 
 
 def private_deployment(folder, changed, **server):

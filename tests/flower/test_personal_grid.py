@@ -17,6 +17,7 @@ from fedsol.engines.flower import records
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.personal import PersonalSettings
+from fedsol.federation.trained import TrainedModel
 from fedsol.personalization.loop import Personalizer
 from fedsol.personalization.results import PersonalDirectory
 from tests.support.cases import experiment
@@ -83,7 +84,7 @@ def test_a_node_that_is_away_can_be_asked_again(tmp_path):
 
 
 def test_a_failure_on_a_simulated_node_stops_everything(monkeypatch):
-    def fails(federation, weights, client, settings):
+    def fails(federation, weights, client, settings, folder):
         raise InputError("on purpose")
 
     monkeypatch.setattr("fedsol.federation.tasks.personalize_client", fails)
@@ -150,3 +151,24 @@ def test_models_of_a_run_that_was_lengthened_get_a_folder_of_their_own(tmp_path)
     assert server._personal_place(tmp_path, "finetune").path == tmp_path / "personal" / "finetune"
     fedsol.train(settings.override({"rounds": 2}), out=tmp_path, resume=True)
     assert server._personal_place(tmp_path, "finetune").path == tmp_path / "personal" / "finetune-2"
+
+
+def test_saved_models_stay_on_the_nodes_own_disks(tmp_path):
+    settings = experiment({"name": "fedavg"}, **HELD_OUT)
+    run, grid = deployed(settings, tmp_path)
+    found = on_nodes(run, settings, grid, run.path, changes={**CHANGES, "save": True}, out=tmp_path / "personal")
+    assert len(found.results) == 4
+    assert not (tmp_path / "personal" / "models").exists()
+    models = tmp_path / "states" / run.files.read_id() / "models"
+    assert [path.name for path in sorted(models.iterdir())] == [
+        f"client-{client:06d}.safetensors" for client in range(4)
+    ]
+    for client, result in enumerate(found.results):
+        model = TrainedModel.load(models / f"client-{client:06d}.safetensors")
+        assert model.facts["metrics"]["accuracy"] == result.after[-1].accuracy
+
+
+def test_a_simulation_saves_no_models(tmp_path):
+    run = fedsol.train(experiment({"name": "fedavg"}, **HELD_OUT))
+    with pytest.raises(InputError, match=r"^save: is not allowed in Flower's simulation; use engine.kind = 'workers'"):
+        on_nodes(run, None, changes={**CHANGES, "save": True}, out=tmp_path / "personal")

@@ -30,7 +30,7 @@ def linear(inputs: int, outputs: int) -> int:
     return outputs * (inputs + 1)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name, spec in MODELS.items() if spec.fits(ModelShape((1, 8, 8), 7))])
 @pytest.mark.parametrize("input_shape", [(1, 8, 8), (3, 28, 28), (3, 32, 32), (3, 28, 32)])
 def test_logits_have_one_column_per_class(name: str, input_shape: tuple[int, ...]) -> None:
     model = MODELS[name].build({}, ModelShape(input_shape, 7)).eval()

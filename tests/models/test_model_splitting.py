@@ -160,7 +160,7 @@ def own(name: str) -> SplitModel:
     return build_split_model(ModelSettings(name=name, options={"depth": 2} if name == "slvit" else {}), DIGITS, 0)
 
 
-CASES = [pytest.param(lambda name=name: own(name), id=name) for name in MODELS]
+CASES = [pytest.param(lambda name=name: own(name), id=name) for name, spec in MODELS.items() if spec.fits(DIGITS)]
 CASES += [pytest.param(lambda make=make: split(make), id=make.__name__) for make in USERS]
 every_model = pytest.mark.parametrize("make", CASES)
 

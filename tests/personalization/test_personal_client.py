@@ -372,3 +372,17 @@ def test_a_matched_test_takes_a_test_set():
     )
     with pytest.raises(InputError, match=r"^test: must be 'held-out' for data without a test set \(got 'matched'\)$"):
         resolve_settings(without, 1, changes={"test": "matched"})
+
+
+def test_clients_that_set_other_samples_aside_are_not_the_same():
+    """Results of earlier versions say nothing of validation: they had none."""
+    from fedsol.personalization.comparison import federation_of as identity
+    from fedsol.personalization.results import describe
+
+    settings = PersonalSettings()
+    plain, split, central = (
+        describe(federation_of(data__validation=share, data__validation_by=by), {}, settings)
+        for share, by in ((0.0, "central"), (0.2, "client"), (0.2, "central"))
+    )
+    assert "validation" not in plain
+    assert len({identity(one, settings) for one in (plain, split, central)}) == 3

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fedsol.errors import InputError
-from fedsol.plots.curves import Curve, accuracy_curves, draw_curves, mean_and_std
+from fedsol.plots.curves import Curve, draw_curves, mean_and_std, result_curves
 
 
 def some_curves(count: int = 3) -> list[Curve]:
@@ -81,15 +81,15 @@ def test_accuracies_are_of_the_test_set_or_where_there_is_none_of_what_clients_h
         ]
 
     with_test, without = rows([0.1, None, 0.3], [0.5, 0.6, 0.7]), rows([None, None], [0.2, 0.4])
-    curves, shown = accuracy_curves([("a", [with_test, without]), ("b", [without])])
+    curves, shown = result_curves([("a", [with_test, without]), ("b", [without])])
     assert shown == "test accuracy"
     assert curves[0] == Curve("a", [1, 2, 3], [[0.1, None, 0.3], [None, None, None]])
     assert curves[1] == Curve("b", [1, 2], [[None, None]])
-    curves, shown = accuracy_curves([("b", [without])])
+    curves, shown = result_curves([("b", [without])])
     assert shown == "accuracy on the clients' hold-out sets"
     assert curves == [Curve("b", [1, 2], [[0.2, 0.4]])]
     old = [{"round": 1, "test_accuracy": None}]  # before there was anything held out
-    assert accuracy_curves([("c", [old])]) == ([Curve("c", [1], [[None]])], "test accuracy")
+    assert result_curves([("c", [old])]) == ([Curve("c", [1], [[None]])], "test accuracy")
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:

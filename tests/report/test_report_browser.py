@@ -201,6 +201,31 @@ def test_a_deployment_without_a_test_set_shows_what_clients_held_out(page, tmp_p
     assert cells[1][2] == "40.00 %"
 
 
+def test_runs_that_validation_stopped_say_so_and_show_the_round_it_chose(page, tmp_path):
+    for seed, ends in ((0, 4), (1, 6)):
+        changes = {"seed": seed, "data.validation": 0.1, "server.patience": 2}
+        folder = make_run(tmp_path / f"seed-{seed}", changes, rounds=9, finished=ends)
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for row in rows:
+            row.update(test_accuracy=0.1 * row["round"], validation_accuracy=0.5 if row["round"] == ends - 2 else 0.4)
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    make_run(tmp_path / "whole", {"algorithm.name": "fedavg"}, rounds=9)
+    write_report([tmp_path], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    cells = page.run(f"{ROWS}.map(r => [...r.children].slice(2, 5).map(c => c.innerText))")
+    assert cells[0] == ["4 to 6 stopped", "50.00 ± 14.14 %", "30.00 ± 14.14 %"]  # rounds 2 and 4, not the highest
+    assert cells[1][0] == "9"
+    note = page.run("document.querySelector('#summary .note').innerText")
+    assert "The best accuracy is that of the round which the validation set chose; of runs without one, the" in note
+    assert "Where some runs have stopped, curves are means over the others." in note
+    single = "[...document.querySelectorAll('#summary table')[1].querySelectorAll('tbody tr')]"
+    assert page.run(f"{single}.map(r => r.children[3].textContent)")[0] == (
+        "4 no better validation accuracy than in round 2 for 2 evaluated rounds (server.patience)"
+    )
+    options = page.run("[...document.querySelector('#curves select').options].map(o => o.text)")
+    assert options[:2] == ["test accuracy", "validation accuracy"]
+
+
 def test_hover_and_arrow_keys_tell_the_values(page, mixed):
     page.open(mixed)
     page.run("document.querySelector('#curves svg').scrollIntoView({block: 'center', behavior: 'instant'})")

@@ -57,6 +57,32 @@ def test_bytes_of_tests_on_what_clients_held_out(testers):
     assert sum(row["bytes_down"] for row in fedsol.train(settings).rows) == counted["total_down"]
 
 
+@pytest.mark.parametrize("by", ["client", "central"])
+def test_what_is_set_aside_for_validation_is_tested_and_not_trained_on(by):
+    """As in a run of the same settings; of 120 samples 30 are held out, 22 of the rest are for validation."""
+    changes = {"data__validation": 0.25, "data__validation_by": by, "data__partition__held_out": 0.25}
+    settings = experiment({"name": "fedavg"}, rounds=2, data__partition__kind="iid", server__fraction=1.0, **changes)
+    plan = plan_of(settings)
+    run = fedsol.train(settings)
+    counted = estimate.count_bytes(plan, bytes_per_client(make_trial(plan)))
+    assert sum(row["bytes_down"] for row in run.rows) == counted["total_down"]
+    assert abs(plan.sizes.sum() - run.rows[0]["examples"]) <= 2
+    assert abs(plan.set_aside - (1437 - run.rows[0]["examples"])) <= 2
+    seconds = estimate.seconds_here(plan, SPEED)
+    assert seconds["evaluation"] == (len(plan.dataset.test) + plan.set_aside) * SPEED.test
+    assert any("train on a part of" in assumption for assumption in plan.assumptions)
+    assert plan_of(settings.override({"data.partition.clients": 5}), examples=120).sizes.tolist() == [68] * 5
+
+
+def test_the_best_round_is_one_more_checkpoint():
+    plain, best = (
+        estimate.count_memory(plan_of(experiment({"name": "fedavg"}, data__validation=share)), 0)
+        for share in (0.0, 0.2)
+    )
+    assert best["checkpoints"] * 2 == plain["checkpoints"] * 3
+    assert best["server_state"] - plain["server_state"] == plain["model"]
+
+
 def test_a_method_without_rounds_is_refused():
     with pytest.raises(InputError, match="it has no rounds and sends nothing"):
         plan_of(experiment({"name": "local-only"}))
@@ -355,3 +381,10 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, part):
     assert done.exit_code == 2
     assert part in done.output
     assert "Traceback" not in done.output
+
+
+def test_private_tables_are_estimated_on_zeros():
+    private = {"inputs": "table", "numbers": {"age": [50.0, 10.0]}, "categories": {"sex": ["f", "m"]}, "classes": 2}
+    data = {"name": "private", "target": "ill", "private": private, "partition": {"clients": 6}}
+    plan = plan_of(Experiment(data=data, engine={"kind": "local"}), examples=20)
+    assert plan.dataset.train.inputs["categories"].shape == (20, 1)

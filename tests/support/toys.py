@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedsol.algorithms.task import Task, cross_entropy
+from fedsol.algorithms.task import Task, task_loss
 from fedsol.core.weights import Weights, clone, pick
 from fedsol.data.batches import Batch
 from fedsol.models.split import SplitModel
@@ -53,7 +53,7 @@ def split(model: nn.Module, shape: tuple[int, ...], head: str = "head") -> Split
 def task_for(model: SplitModel, anchor: Weights, **options: object) -> Task:
     """A task whose anchor are the given weights."""
     buffers = pick(anchor, model.buffers)
-    defaults = {"lr": 0.1, "local_loss": cross_entropy}
+    defaults = {"lr": 0.1, "local_loss": task_loss}
     return Task(
         model=model,
         anchor=pick(anchor, model.names),

@@ -72,3 +72,19 @@ class SendsALength(Algorithm):
 
     def finish(self, task, weights, steps, state):
         return {}, {"length": norm(subtract(weights, task.anchor))}
+
+
+class Counting(nn.Module):
+    """Asks for the number of its inputs in a way that an export cannot follow."""
+
+    def __init__(self, size, classes):
+        super().__init__()
+        self.head = nn.Linear(size, classes)
+
+    def forward(self, inputs):
+        return self.head(inputs.reshape(len(inputs), -1))
+
+
+def counting(input_shape, classes):
+    """A linear model of images."""
+    return Counting(int(np.prod(input_shape)), classes)

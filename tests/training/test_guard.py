@@ -96,13 +96,16 @@ def test_when_rejections_stop_a_run(rejected, answers, stops):
 
 def test_when_a_loss_stops_a_run():
     guessing = math.log(10)
-    check_loss(1, 9.9 * guessing, [], 10)
-    check_loss(3, 9.9 * guessing, [0.01, None], 10)  # a setback to worse than guessing is not an explosion
-    check_loss(3, 99.0, [10.0], 10)  # ten times the best so far is 100
+    check_loss(1, 9.9 * guessing, [], guessing)
+    check_loss(3, 9.9 * guessing, [0.01, None], guessing)  # a setback to worse than guessing is not an explosion
+    check_loss(3, 99.0, [10.0], guessing)  # ten times the best so far is 100
     with pytest.raises(RunError, match=r"round 1: the test loss of the global model is 23\.3 \(guessing has 2\.3\)"):
-        check_loss(1, 10.1 * guessing, [], 10)
+        check_loss(1, 10.1 * guessing, [], guessing)
     with pytest.raises(RunError, match=r"is 101 \(the best so far was 10\)"):
         check_loss(3, 101.0, [10.0, 12.0], 10)
+    message = r"an update of rounds 2 to 4 ruined .* stops after round 3, which was not tested and may"
+    with pytest.raises(RunError, match=message):
+        check_loss(4, 101.0, [10.0, None, None], 10)
 
 
 def test_limits_are_on_in_deployments_off_in_simulations_and_can_be_set_in_both():

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 import fedsol
+from fedsol.config.task import ACCURACY
 from fedsol.training import progress
 
 
@@ -23,7 +24,7 @@ def test_a_terminal_shows_rounds_clients_and_the_latest_accuracy(tiny):
     shown = console.file.getvalue()
     assert "fedavg" in shown
     assert "2/2" in shown
-    assert f"accuracy {progress.percent(run.rows[-1]['test_accuracy'])}" in shown
+    assert f"accuracy {ACCURACY.text(run.rows[-1]['test_accuracy'])}" in shown
 
 
 def test_elsewhere_there_is_a_line_per_round_or_as_many_as_asked_for(tiny):
@@ -45,10 +46,25 @@ def test_elsewhere_there_is_a_line_per_round_or_as_many_as_asked_for(tiny):
             "held-out accuracy 50.00 %, worst –",
         ),
         ({"test_accuracy": None, "held_out_accuracy": None}, ""),
+        (
+            {"test_accuracy": 0.5, "test_loss": 1.25, "validation_accuracy": 0.25},
+            "accuracy 50.00 %  loss 1.250  validation 25.00 %",
+        ),
+        ({"test_accuracy": None, "validation_accuracy": 0.25}, "validation accuracy 25.00 %"),
+        ({"test_accuracy": None, "validation_accuracy": None}, ""),
     ],
 )
 def test_what_a_round_was_tested_on(row, text):
-    assert progress.test_text(row) == text
+    assert progress.test_text(row, ACCURACY) == text
+
+
+def test_a_stopped_run_says_why(tiny):
+    shown, lines = terminal(), plain()
+    stopping = tiny.override({"rounds": 9, "data.validation": 0.2, "server.stop_at": 0.0})
+    fedsol.train(stopping, [progress.progress(shown, "[b]a"), progress.progress(lines, "b")])
+    assert "[b]a: stopped after round 1: validation accuracy " in shown.file.getvalue()
+    assert lines.file.getvalue().splitlines()[-1].startswith("b: stopped after round 1: validation accuracy ")
+    assert lines.file.getvalue().splitlines()[-1].endswith(" has reached server.stop_at = 0")
 
 
 def test_clients_are_a_bar_in_a_terminal_and_a_line_per_tenth_elsewhere():

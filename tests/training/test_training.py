@@ -151,6 +151,7 @@ def test_the_run_directory_has_the_files_of_the_contract(tiny, tmp_path):
     run = fedsol.train(tiny, out=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} >= {
         "experiment.toml", "metrics.jsonl", "summary.json", "environment.json", "checkpoints", "partition.json",
+        "data.json",
     }  # fmt: skip
     assert Experiment.load(tmp_path / "experiment.toml") == run.experiment
     row = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedsol.algorithms import gradients
 from fedsol.algorithms.gradients import Perturbation
 from fedsol.algorithms.task import Task
+from fedsol.config.task import KINDS, TaskKind
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights, mean
 from fedsol.data.batches import Batch
@@ -26,6 +27,9 @@ class Algorithm:
     """What local training changes: every weight, or all but the classifier."""
     batches_per_step: ClassVar[int] = 1
     """How many batches a step takes: those after the first are the batch's `further`, fewer at an epoch's end."""
+
+    tasks: ClassVar[tuple[TaskKind, ...]] = KINDS
+    """The kinds of tasks that the method fits."""
 
     numbers_of_steps: ClassVar[tuple[str, ...]] = ()
     """Names of numbers in the payload that follow from the number of steps alone, so that a lie about them shows."""

@@ -6,6 +6,7 @@ from fedsol.algorithms.proximal import Contrastive, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
 from fedsol.config.fields import NonNegative, Positive, setting
+from fedsol.config.task import SAMPLE_KINDS
 from fedsol.core.messages import State
 from fedsol.core.weights import Weights, clone, prefixed, without_prefix
 
@@ -20,6 +21,8 @@ class MOON(ProximalAlgorithm):
     (no projection head). A client that never trained has the initial weights as its previous model. With `mu = 0` it is
     FedAvg.
     """
+
+    tasks = SAMPLE_KINDS
 
     mu: NonNegative = setting(0.1, "auxiliary: factor of the contrastive loss")
     tau: Positive = setting(0.5, "temperature of the similarities")

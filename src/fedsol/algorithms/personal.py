@@ -29,6 +29,8 @@ class KNNPer(Algorithm):
     the settings are those of `fedsol personalize`, which can use them on top of any other method.
     """
 
+    tasks = ("classification",)
+
     k: Count = setting(5, "number of neighbors")
     capacity: Count = setting(500, "samples that a client remembers")
     mixing: Share = setting(0.5, "weight of the neighbors' answer; the rest is the model's")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedsol.algorithms.task import Outputs, Point, Where
 from fedsol.core.weights import Weights, add, equal, pick, scale, subtract, zeros
+from fedsol.objectives.base import kl
 
 
 class Proximal(ABC):
@@ -46,14 +47,18 @@ class L2(Proximal):
 
 @dataclass(frozen=True)
 class KL(OutputLoss):
-    """`KL(softmax(z_a / tau) || softmax(z_w / tau))`, mean over the batch (FedSOL's proximal loss)."""
+    """`KL(softmax(z_a / tau) || softmax(z_w / tau))`, mean over the batch (FedSOL's proximal loss).
+
+    Of a task without classes, what takes its place: see `Objective.divergence`.
+    """
 
     zero_at_anchor = True
 
     tau: float = 3.0
 
     def loss(self, outputs: Outputs, point: Point) -> Tensor:
-        return divergence(point.anchor_outputs.logits, outputs.logits, self.tau)
+        objective, labels = point.task.objective, point.batch.labels
+        return objective.divergence(point.anchor_outputs.logits, outputs.logits, labels, self.tau)
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,9 @@ class NotTrueKL(OutputLoss):
     tau: float = 1.0
 
     def loss(self, outputs: Outputs, point: Point) -> Tensor:
-        labels = point.batch.labels
-        anchor = without_true_class(point.anchor_outputs.logits, labels)
-        return self.tau**2 * divergence(anchor, without_true_class(outputs.logits, labels), self.tau)
+        rows, targets = point.task.objective.rows, point.batch.labels
+        anchor = without_true_class(*rows(point.anchor_outputs.logits, targets))
+        return self.tau**2 * kl(anchor, without_true_class(*rows(outputs.logits, targets)), self.tau)
 
 
 @dataclass(frozen=True)
@@ -121,12 +126,6 @@ class Dynamic(Proximal):
     def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
         moved = L2().gradient(point, where)
         return add(scale(moved, self.alpha), self.history, -1.0)
-
-
-def divergence(anchor: Tensor, logits: Tensor, tau: float) -> Tensor:
-    """Return `KL(softmax(anchor / tau) || softmax(logits / tau))`, mean over the rows."""
-    target = F.log_softmax(anchor / tau, dim=1)
-    return F.kl_div(F.log_softmax(logits / tau, dim=1), target, reduction="batchmean", log_target=True)
 
 
 def without_true_class(logits: Tensor, labels: Tensor) -> Tensor:

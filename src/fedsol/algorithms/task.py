@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedsol.core.randomness import random_state, set_random_state
 from fedsol.core.weights import Weights, clone
 from fedsol.data.batches import Batch
 from fedsol.models.split import SplitModel
+from fedsol.objectives.base import CLASSES, Objective
 
 Where = Literal["all", "body", "head"]
 
@@ -30,14 +30,14 @@ class Outputs:
 Loss = Callable[[Outputs, "Point"], Tensor]
 
 
-def cross_entropy(outputs: Outputs, point: Point) -> Tensor:
-    """Return the local loss of the paper."""
-    return F.cross_entropy(outputs.logits, point.batch.labels)
+def task_loss(outputs: Outputs, point: Point) -> Tensor:
+    """Return the loss of the task on the point's batch; for classes the paper's, cross-entropy."""
+    return point.task.objective.loss(outputs.logits, point.batch.labels)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One client's job as a gradient rule sees it: a model, the anchor it came with, and a local loss.
+    """One client's job as a gradient rule sees it: a model, the anchor it came with, and what it learns.
 
     Batch norm: running statistics (`buffers`) follow the unperturbed passes only; the anchor is always in evaluation
     mode with the statistics it was received with.
@@ -49,7 +49,8 @@ class Task:
     buffers: Weights
     lr: float
     momentum: float = 0.0
-    local_loss: Loss = cross_entropy
+    objective: Objective = CLASSES
+    local_loss: Loss = task_loss
 
     def names(self, where: Where) -> tuple[str, ...]:
         """Return the names of the parameters of a part of the model."""
@@ -164,7 +165,7 @@ class Point:
 
     def _repeat_draws(self) -> None:
         """Let every pass on a batch drop out the same units: a perturbation moves weights only."""
-        first, device = self._origin or self, self.batch.inputs.device
+        first, device = self._origin or self, self.batch.labels.device
         if first._draws is None:
             first._draws = random_state(device)
         else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
+
+from fedsol.errors import InputError
 
 if TYPE_CHECKING:
     from fedsol.analysis.base import Analysis
@@ -21,6 +23,12 @@ class AnalysisSpec:
     """What it reads: the data and weights of a run, only its metrics, or no run at all."""
     per_round: bool = False
     """Whether `fedsol run --analyze` can write it in every round (its class is a `RoundAnalysis`)."""
+    only_classes: bool = False
+    """Whether it compares the classes of samples, which other tasks than classification do not have."""
+
+    def fits(self, kind: str) -> bool:
+        """Return whether it can analyze a kind of task."""
+        return not self.only_classes or kind == "classification"
 
 
 ANALYSES: dict[str, AnalysisSpec] = {
@@ -28,7 +36,9 @@ ANALYSES: dict[str, AnalysisSpec] = {
     "partition": AnalysisSpec("fedsol.analysis.partition:PartitionAnalysis"),
     "orthogonality": AnalysisSpec("fedsol.analysis.orthogonality:OrthogonalityAnalysis", per_round=True),
     "divergence": AnalysisSpec("fedsol.analysis.divergence:DivergenceAnalysis", per_round=True),
-    "preservation": AnalysisSpec("fedsol.analysis.preservation:PreservationAnalysis", per_round=True),
+    "preservation": AnalysisSpec(
+        "fedsol.analysis.preservation:PreservationAnalysis", per_round=True, only_classes=True
+    ),
     "strength": AnalysisSpec("fedsol.analysis.strength:StrengthAnalysis", per_round=True),
     "landscape": AnalysisSpec("fedsol.analysis.landscape:LandscapeAnalysis"),
     "cost": AnalysisSpec("fedsol.analysis.cost:CostAnalysis", "nothing"),
@@ -42,6 +52,13 @@ def names_of(**values: object) -> list[str]:
     return [
         name for name, spec in ANALYSES.items() if all(getattr(spec, key) == value for key, value in values.items())
     ]
+
+
+def check_task(names: Iterable[str], kind: str) -> None:
+    """Raise `InputError` if an analysis does not fit the kind of task."""
+    for name in names:
+        if not ANALYSES[name].fits(kind):
+            raise InputError(f"{name}: compares classes of samples, and task.kind is {kind!r}; it fits classification")
 
 
 def make_analysis(name: str, options: Mapping[str, Any] | None = None) -> Analysis[Any]:

@@ -21,7 +21,7 @@ from fedsol.core.memory import peak_bytes
 from fedsol.core.messages import State
 from fedsol.core.randomness import generator_for, one_torch_thread
 from fedsol.core.weights import Weights, add, clone, pick, size_in_bytes
-from fedsol.data.batches import Batch
+from fedsol.data.batches import Batch, evaluation_batches
 from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
@@ -108,7 +108,7 @@ class LocalStep:
         settings, initial = federation.experiment.client, federation.initial_weights()
         anchor, buffers = pick(initial, federation.model.names), pick(initial, federation.model.buffers)
         self.algorithm, self.batch = algorithm, batch
-        self.task: Task = make_task(federation.model, initial, settings.lr, settings.momentum)
+        self.task: Task = make_task(federation.model, initial, settings.lr, settings.momentum, federation.objective)
         self.local: Weights = clone(add(anchor, anchor, AWAY))
         self.own: State = algorithm.init_client(add(anchor, anchor, -AWAY), buffers)
         self.state: State = algorithm.begin(self.task, algorithm.init_server(anchor), self.own)
@@ -148,8 +148,13 @@ class LocalStep:
 
 
 def random_batch(federation: Federation) -> Batch:
-    """Return inputs and labels of the right shapes; their values do not change the cost."""
+    """Return inputs and labels of the right shapes; their values do not change the cost.
+
+    Only for classes of samples are they random; other tasks take the first samples of the training set.
+    """
     dataset, size = federation.dataset, federation.experiment.client.batch_size
+    if federation.objective.kind != "classification" or not isinstance(dataset.train.inputs, Tensor):
+        return next(evaluation_batches(dataset.train, dataset, size, federation.device))
     generator = generator_for(federation.experiment.seed, "cost")
     inputs = torch.randn(size, *dataset.input_shape, generator=generator)
     labels = torch.randint(dataset.classes, (size,), generator=generator)
@@ -198,7 +203,7 @@ def without_data(experiment: Experiment) -> Federation:
     """Return the experiment's model and settings with no clients. A named dataset does not have to be on disk."""
     spec = SPECS.get(experiment.data.name)
     if spec is None:
-        dataset = load_dataset(experiment.data)
+        dataset = load_dataset(experiment.data, experiment.task.kind)
     else:
         side = experiment.data.image_size or spec.image_size
         shape = (spec.shape[0], side, side) if side else spec.shape

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
@@ -19,6 +18,7 @@ from fedsol.data.batches import Batch, evaluation_batches
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 from fedsol.models.split import SplitModel
+from fedsol.objectives.base import CLASSES, Objective
 from fedsol.plots.panels import SEQUENTIAL
 from fedsol.plots.style import INK, Figure, new_figure
 
@@ -56,12 +56,13 @@ class Landscape:
 
 @dataclass(frozen=True)
 class Problem:
-    """The mean cross-entropy of a model on fixed data, in evaluation mode, as a function of its trained weights."""
+    """The mean loss of a model on fixed data, in evaluation mode, as a function of its trained weights."""
 
     model: SplitModel
     weights: Weights
     """Parameters and buffers."""
     batches: tuple[Batch, ...]
+    objective: Objective = CLASSES
 
     @property
     def examples(self) -> int:
@@ -108,7 +109,7 @@ class Problem:
         # Attention kernels made for speed have no second derivative; the plain formula has.
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             logits = self.model.outputs(weights, batch.inputs)[1]
-        return F.cross_entropy(logits, batch.labels, reduction="sum")
+        return self.objective.total_loss(logits, batch.labels)
 
 
 def top_eigenpairs(problem: Problem, count: int, start: Vector) -> tuple[Vector, NDArray[np.float64]]:
@@ -138,7 +139,7 @@ def problem_for(federation: Federation, weights: Weights, examples: int) -> Prob
         len(dataset.train), generator=generator_for(federation.experiment.seed, "landscape examples")
     )
     batches = evaluation_batches(dataset.train, dataset, CHUNK, federation.device, order[:examples])
-    return Problem(federation.model, on_device(weights, federation.device), tuple(batches))
+    return Problem(federation.model, on_device(weights, federation.device), tuple(batches), federation.objective)
 
 
 @dataclass(frozen=True)

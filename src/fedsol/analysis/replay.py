@@ -106,7 +106,7 @@ def observed(algorithm: Algorithm, observe: Callable[[Step], None]) -> Algorithm
 
     def gradient(task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         update, loss = algorithm.gradient(task, weights, batch, state)
-        device = batch.inputs.device
+        device = batch.labels.device
         draws = random_state(device)
         observe(Step(replace(task, buffers=clone(task.buffers)), weights, batch, update, loss))
         set_random_state(device, draws)

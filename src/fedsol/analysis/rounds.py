@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedsol.analysis import make_analysis, names_of
+from fedsol.analysis import check_task, make_analysis, names_of
 from fedsol.analysis.base import Analysis, Runs, Series, T, as_plain
 from fedsol.analysis.replay import LocalRound, Replay
 from fedsol.config.experiment import Experiment
@@ -107,6 +107,7 @@ def callbacks_for(names: Iterable[str], directory: Path, experiment: Experiment)
     for name in sorted({*names, *(name for name in allowed if rows_path(directory, name).is_file())}):
         if name not in allowed:
             raise unknown_name("--analyze", name, allowed)
+        check_task([name], experiment.task.kind)
         analysis = make_analysis(name)
         assert isinstance(analysis, RoundAnalysis)
         analysis.check_experiment(experiment)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsol.analysis import ANALYSES, make_analysis, names_of
+from fedsol.analysis import ANALYSES, check_task, make_analysis, names_of
 from fedsol.cli.console import say, show_warnings
 from fedsol.cli.options import SetOption, new_directory, read_experiment
 from fedsol.errors import InputError
@@ -66,6 +66,10 @@ def analyze(
     chosen = parse_what(what)
     analyses = {name: make_analysis(name, options) for name in ANALYSES}  # all, so that no bad option is ignored
     found = find(runs or [], chosen, changes or [])
+    kind = found.experiment.task.kind
+    if "all" in what.split(","):
+        chosen = [name for name in chosen if ANALYSES[name].fits(kind)]
+    check_task(chosen, kind)
     for name in chosen:
         analyses[name].check(found)
     alone = found.replays[0].run.path / "analysis" if len(found.replays) == 1 else None

@@ -11,10 +11,12 @@ from fedsol.cli import data, flower
 from fedsol.cli.analyze import analyze
 from fedsol.cli.compare import compare
 from fedsol.cli.estimate import estimate
+from fedsol.cli.export import export
 from fedsol.cli.list import list_names
 from fedsol.cli.options import guarded
 from fedsol.cli.partition import partition
 from fedsol.cli.personalize import personalize
+from fedsol.cli.predict import evaluate, predict
 from fedsol.cli.report import report
 from fedsol.cli.reproduce import reproduce
 from fedsol.cli.run import run
@@ -64,6 +66,9 @@ _add(
         "list": list_names,
         "partition": partition,
         "personalize": personalize,
+        "predict": predict,
+        "evaluate": evaluate,
+        "export": export,
         "estimate": estimate,
         "report": report,
         "reproduce": reproduce,

@@ -1,7 +1,7 @@
 """`fedsol compare`: several algorithms over seeds, as a table and learning curves."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,12 @@ from fedsol.cli.options import (
 )
 from fedsol.errors import RunError
 
-RESULTS = ("final", "best", "seconds")
+if TYPE_CHECKING:
+    from fedsol.config.task import Measure
+    from fedsol.runs.run import Run
+
+BEST_OF_ANY = "of any round, chosen on the test set"
+BEST_BY_VALIDATION = "of the round chosen by validation"
 
 
 def compare(
@@ -34,7 +39,7 @@ def compare(
     jobs: JobsOption = 1,
 ) -> None:
     """Compare algorithms over seeds on the same data: a table and learning curves."""
-    from fedsol.plots.curves import accuracy_curves, draw_curves
+    from fedsol.plots.curves import draw_curves, has_values, result_curves
     from fedsol.studies import compare as comparison
     from fedsol.studies.run_many import Study
     from fedsol.studies.variants import parse_seeds, parse_variants
@@ -48,23 +53,58 @@ def compare(
         results = comparison.compare(variants, study)
     if finished := [run for result in results for run in result.runs]:
         resolved = finished[0].experiment
-        title = f"{resolved.data.name}, {resolved.data.partition.kind}, {resolved.rounds} rounds"
+        title = f"{resolved.data.name}, {resolved.data.partition.kind}, {rounds_text(finished)}"
         rows_by_label = [(result.variant.label, [run.rows for run in result.runs]) for result in results if result.runs]
-        curves, shown = accuracy_curves(rows_by_label)
-        draw_curves(curves, out / "curves.png", title=title, ylabel=shown)
-        say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
+        primary = finished[0].primary
+        curves, shown = result_curves(rows_by_label, primary)
+        files = f"Table: {out / 'comparison.json'}   Runs: {out}"
+        if any(map(has_values, curves)):
+            files = f"Curves: {draw_curves(curves, out / 'curves.png', title, shown, primary)}   {files}"
         rows = comparison.as_rows(results, study.seeds)
-        say_table(["algorithm", *RESULTS], [[row["label"], *result_texts(row)] for row in rows])
-        say(f"Curves: {out / 'curves.png'}   Table: {out / 'comparison.json'}   Runs: {out}")
+        table = ResultTable(rows, primary)
+        say(f"{title}, seeds {seeds}: {table.caption}")
+        say_table(["algorithm", *table.headings], [[row["label"], *table.texts(row)] for row in rows])
+        say(files)
     if failures := [failure for result in results for failure in result.failures]:
         raise RunError("\n".join(failures))
 
 
-def result_texts(row: Mapping[str, Any]) -> list[str]:
-    """Return final accuracy, best accuracy and seconds, as tables show them."""
-    final, best = (
-        f"{100 * spread['mean']:.2f} ± {100 * spread['std']:.2f} %" if spread else "failed"
-        for spread in (row["final_accuracy"], row["best_accuracy"])
-    )
-    failed = f" ({len(row['failures'])} failed)" if row["failures"] and row["final_accuracy"] else ""
-    return [final + failed, best, f"{row['seconds']:.1f}"]
+def rounds_text(runs: "Sequence[Run]") -> str:
+    """Return how many rounds runs of one experiment have, for a title."""
+    planned = f"{runs[0].experiment.rounds} rounds"
+    return f"up to {planned}" if any(run.stopped for run in runs) else planned
+
+
+class ResultTable:
+    """The columns of results in a table of a comparison or a sweep; some are there only where they differ."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], measure: "Measure") -> None:
+        self._measure = measure
+        self._has_validation = any(row.get("best_validation") for row in rows)
+        self._has_rounds = len({count for row in rows for count in row["rounds"]}) > 1
+
+    @property
+    def caption(self) -> str:
+        """What the numbers are, and how the best round is chosen."""
+        best = BEST_BY_VALIDATION if self._has_validation else BEST_OF_ANY
+        return f"test {self._measure.title}, mean ± std over seeds; best: {best}"
+
+    @property
+    def headings(self) -> list[str]:
+        """The names of the columns."""
+        validation, rounds = ["validation"] * self._has_validation, ["rounds"] * self._has_rounds
+        return ["final", "best", *validation, *rounds, "seconds"]
+
+    def texts(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the columns of a row, as they are written."""
+        keys = [f"final_{self._measure.key}", f"best_{self._measure.key}"] + ["best_validation"] * self._has_validation
+        missing = "failed" if row["failures"] else "–"
+        found = [self._spread(row.get(key), missing) for key in keys]
+        if row["failures"] and row[keys[0]]:
+            found[0] += f" ({len(row['failures'])} failed)"
+        counts = sorted(set(row["rounds"]))
+        rounds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(*counts)
+        return [*found, *[rounds] * self._has_rounds, f"{row['seconds']:.1f}"]
+
+    def _spread(self, spread: Mapping[str, float] | None, missing: str) -> str:
+        return self._measure.spread_text(spread["mean"], spread["std"]) if spread else missing

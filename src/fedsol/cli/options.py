@@ -6,7 +6,7 @@ import inspect
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -53,7 +53,7 @@ def guarded(command: Command) -> Command:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C changes nothing
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # own code may call sys.exit
             is_known = isinstance(error, InputError | RunError)
             if not is_known and user_place(error) is None:
                 raise
@@ -92,10 +92,18 @@ def read_experiment(name: str | None, changes: Sequence[str] | None = None) -> "
 
 def say_code(source: Path | str | None, tables: Mapping[str, Any]) -> None:
     """Say which code outside of fedsol an experiment from a file runs: `model.name = 'my_models:wide'`."""
-    chosen = {key: table for key in ("data", "model", "algorithm") if isinstance(table := tables.get(key), dict)}
-    code = [f"{key}.name = {name!r}" for key, table in chosen.items() if _names_code(name := table.get("name"))]
+    code = [f"{key} = {name!r}" for key, name in _names(tables) if _names_code(name)]
     if code:
         print(f"{source}: runs code that is not part of fedsol: {', '.join(code)}", file=sys.stderr)
+
+
+def _names(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield every key whose value may name code, and the value."""
+    for key in ("data", "model", "algorithm", "task"):
+        table = tables.get(key)
+        for name in ("loss", "metrics") if key == "task" else ("name",):
+            value = table.get(name) if isinstance(table, dict) else None
+            yield from ((f"{key}.{name}", one) for one in (value if isinstance(value, list) else [value]))
 
 
 def _names_code(name: Any) -> bool:

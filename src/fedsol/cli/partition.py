@@ -7,7 +7,12 @@ from fedsol.cli.options import ExperimentArgument, OutOption, SetOption, new_dir
 from fedsol.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
+    from torch import Tensor
+
+    from fedsol.config.experiment import Experiment
 
 MOST_CLIENTS, MOST_CLASSES = 20, 20
 """The most rows and columns that the table shows."""
@@ -25,9 +30,10 @@ def partition(experiment: ExperimentArgument = None, changes: SetOption = None, 
 
     out = out or new_directory("partition")
     resolved = read_experiment(experiment, changes)
-    dataset = load_dataset(resolved.data)
+    dataset = load_dataset(resolved.data, resolved.task.kind)
     resolved = fill_defaults(resolved, dataset)
-    clients = [indices.numpy() for indices in partition_of(resolved, dataset)]
+    partition = partition_of(resolved, dataset)
+    clients = [indices.numpy() for indices in partition]
     labels = dataset.train.labels.numpy()
     settings = resolved.data.partition
     if RunDirectory(out).exists:
@@ -38,27 +44,48 @@ def partition(experiment: ExperimentArgument = None, changes: SetOption = None, 
     save_manifest(out / "partition.json", manifest, counts)
     title = f"{resolved.data.name}, {settings.kind}, seed {resolved.seed}"
     draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)
-    _say_counts(counts, f"{title}: samples by client and class")
+    has_classes = resolved.task.kind == "classification"
+    names = dataset.client_names if settings.kind == "own" else ()
+    by = "samples by client and class" if has_classes else "samples by client"
+    _say_counts(counts, names, dataset.class_names if has_classes else ("all",), f"{title}: {by}")
     summary = partition_summary(labels, clients, dataset.classes)
-    say(
-        f"{summary.clients} clients, {summary.samples} samples: {summary.smallest} to {summary.largest} each "
-        f"(median {summary.median_size:g}), {summary.fewest_classes} to {summary.most_classes} classes each "
-        f"(median {summary.median_classes:g})"
-    )
-    say(
-        f"labels per client: {summary.mean_entropy:.2f} bits of entropy, total variation {summary.mean_distance:.2f} "
-        "from all labels (means over clients)"
-    )
+    sizes = f"{summary.clients} clients, {summary.samples} samples: {summary.smallest} to {summary.largest} each"
+    say(f"{sizes} (median {summary.median_size:g})")
+    if has_classes:
+        say(
+            f"classes per client: {summary.fewest_classes} to {summary.most_classes} (median "
+            f"{summary.median_classes:g}); {summary.mean_entropy:.2f} bits of entropy, total variation "
+            f"{summary.mean_distance:.2f} from all labels (means over clients)"
+        )
+    if set_aside := _parts_text(resolved, partition):
+        say(set_aside)
     say(f"sha256 {manifest.sha256}")
     say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
 
 
-def _say_counts(counts: "np.ndarray[Any, Any]", title: str) -> None:
-    """Print the samples per class, for the first clients and classes."""
-    headings = ["client", "samples", *map(str, range(min(counts.shape[1], MOST_CLASSES)))]
+def _parts_text(experiment: "Experiment", partition: "list[Tensor]") -> str:
+    """Return how many samples are trained on and how many are set aside; nothing if all are trained on."""
+    from fedsol.federation.sampling import central_validation, split_samples
+
+    parts = [split_samples(experiment, indices, client) for client, indices in enumerate(partition)]
+    training, validation, held_out = (sum(map(len, column)) for column in zip(*parts, strict=True))
+    central = len(central_validation(experiment, partition))
+    if not (validation or held_out or central):
+        return ""
+    by = " by the server" if central else ""
+    return (
+        f"of these, {training - central} are to train on, {validation + central} for validation{by}, {held_out} in "
+        "hold-out sets"
+    )
+
+
+def _say_counts(counts: "np.ndarray[Any, Any]", clients: "Sequence[str]", classes: "Sequence[str]", title: str) -> None:
+    """Print the samples per class, for the first clients and classes, by their names if they have any."""
+    headings = [*classes] or [str(number) for number in range(counts.shape[1])]
+    names = clients or [str(number) for number in range(len(counts))]
     rows = [
-        [str(client), str(row.sum()), *(str(count) if count else "·" for count in row[:MOST_CLASSES])]
+        [names[client], str(row.sum()), *(str(count) if count else "·" for count in row[:MOST_CLASSES])]
         for client, row in enumerate(counts[:MOST_CLIENTS])
     ]
     caption = f"the first {MOST_CLIENTS} of {len(counts)} clients" if len(counts) > MOST_CLIENTS else None
-    say_table(headings, rows, title, caption, text_columns=0)
+    say_table(["client", "samples", *headings[:MOST_CLASSES]], rows, title, caption, text_columns=1 if clients else 0)

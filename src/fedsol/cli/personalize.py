@@ -25,6 +25,9 @@ def personalize(
     against: Annotated[
         list[Path] | None, typer.Option("--against", help="Local-only results, to find clients that do better alone.")
     ] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Save every client's model: models/client-*.safetensors.")
+    ] = False,
     changes: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Directory (default: RUN/personal/METHOD).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume with the missing clients.")] = False,
@@ -34,7 +37,7 @@ def personalize(
     from fedsol.personalization.runs import find_places, parse_request, personalize_runs, runs_or_results, write_report
 
     show_warnings()
-    request = parse_request(method, epochs, test, changes or [])
+    request = parse_request(method, epochs, test, [*(changes or []), *(["save=true"] if save else [])])
     found = [path for place in runs for path in runs_or_results(place)]
     out = out or (new_directory("personal") if len(found) > 1 else None)
     places = find_places(found, request, out)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedsol.analysis import names_of
+from fedsol.cli.compare import BEST_OF_ANY
 from fedsol.cli.console import console, resume_hint, say, show_warnings
 from fedsol.cli.options import ExperimentArgument, OutOption, SetOption, new_directory, read_experiment, say_code
 from fedsol.errors import InputError
@@ -33,11 +34,12 @@ def run(
     """Run one experiment (default: the quick start on embedded data). Given a run directory, resume that run."""
     from fedsol.analysis.rounds import callbacks_for
     from fedsol.config.overrides import parse_override, split_list
+    from fedsol.plots.curves import has_values, result_curves
     from fedsol.report.live import LiveView
     from fedsol.runs.directory import RunDirectory
     from fedsol.trackers import check_tracker, make_tracker
     from fedsol.training.loop import train
-    from fedsol.training.progress import percent, progress
+    from fedsol.training.progress import progress
 
     show_warnings()
     if port is not None and not live:
@@ -66,11 +68,17 @@ def run(
             say(f"Live report, until the run ends: {view.address}")
             callbacks.append(view)  # last, so that it sees what the others write
         result = train(settings, callbacks, out, resume)
-    result.plot(out / "curve.png")
+    files = ["metrics.jsonl", "summary.json"]
+    if any(map(has_values, result_curves([(label, [result.rows])], result.primary)[0])):
+        files.insert(0, result.plot(out / "curve.png").name)
     if rejected := sum(row["rejected"] for row in result.rows):
         say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
+    shown = result.primary
+    how = f"of round {result.best_round}, chosen by validation" if result.selection.has_validation else BEST_OF_ANY
     say(
-        f"{result.experiment.data.name}, {len(result.rows)} rounds: final accuracy {percent(result.final_accuracy)}, "
-        f"best {percent(result.best_accuracy)}"
+        f"{result.experiment.data.name}, {len(result.rows)} rounds: final {shown.title} "
+        f"{shown.text(result.final_result)}, best {shown.text(result.best_result)} ({how})"
     )
-    say(f"Everything is in {out} (curve.png, metrics.jsonl, summary.json).")
+    if result.selection.has_validation:
+        say(f"Best validation {shown.title}: {shown.text(result.best_validation)}, saved in checkpoints/best.")
+    say(f"Everything is in {out} ({', '.join(files)}).")

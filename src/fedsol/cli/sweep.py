@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsol.cli.compare import RESULTS, result_texts
+from fedsol.cli.compare import ResultTable, rounds_text
 from fedsol.cli.console import resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import (
     ExperimentArgument,
@@ -41,7 +41,9 @@ def sweep(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Runs at a time (default: one per core).")] = None,
     trials: Annotated[
         int | None,
-        typer.Option("--search", min=1, metavar="N", help="Let Optuna choose N settings."),
+        typer.Option(
+            "--search", min=1, metavar="N", help="Let Optuna choose N settings, by validation if there is any."
+        ),
     ] = None,
 ) -> None:
     """Run a grid of settings over seeds, or search it: a table and a picture."""
@@ -61,14 +63,16 @@ def sweep(
         found = search(axes, base, study, trials) if trials else run_grid(axes, base, study)
     rows = found.rows()
     if runs := [run for result in found.results for run in result.runs]:
-        title = f"{Path(runs[0].experiment.data.name).stem}, {runs[0].experiment.rounds} rounds"
+        title = f"{Path(runs[0].experiment.data.name).stem}, {rounds_text(runs)}"
         named = f"{len(seed_list)} seeds" if len(seed_list) > 1 else f"seed {seed_list[0]}"
-        draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}")
-        say(f"{title}, seeds {seeds}: test accuracy, mean ± std over seeds")
-        lines = [[*(value_text(row["settings"][key]) for key in found.keys), *result_texts(row)] for row in rows]
-        say_table([*found.keys, *RESULTS], lines, text_columns=len(found.keys))
+        draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}", found.primary)
+        table = ResultTable(rows, found.primary)
+        say(f"{title}, seeds {seeds}: {table.caption}")
+        lines = [[*(value_text(row["settings"][key]) for key in found.keys), *table.texts(row)] for row in rows]
+        say_table([*found.keys, *table.headings], lines, text_columns=len(found.keys))
         if trials:
-            say(f"Best: {best_result(found).variant.label}")
+            how = "by validation" if runs[0].selection.has_validation else "by the final result on the test set"
+            say(f"Best {how}: {best_result(found).variant.label}")
         say(f"Picture: {out / 'sweep.png'}   Table: {out / 'sweep.csv'}   Runs: {out}")
     if failures := [failure for result in found.results for failure in result.failures]:
         raise RunError("\n".join(failures))
@@ -76,14 +80,13 @@ def sweep(
 
 def _counter(total: int) -> "Callable[[Outcome], None]":
     """Return a function that reports each finished run and how many are done."""
-    from fedsol.training.progress import percent
-
     done = 0
 
     def count(outcome: "Outcome") -> None:
         nonlocal done
         done += 1
-        text = "failed" if outcome.run is None else f"final accuracy {percent(outcome.run.final_accuracy)}"
+        run = outcome.run
+        text = "failed" if run is None else f"final {run.primary.title} {run.primary.text(run.final_result)}"
         say(f"[{done}/{total}] {outcome.spec.label}: {text}")
 
     return count

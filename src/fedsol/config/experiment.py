@@ -18,6 +18,7 @@ from fedsol.config.catalog import DEFAULT_ALGORITHM, EXPERIMENTS
 from fedsol.config.fields import Count, Seed
 from fedsol.config.overrides import apply_overrides, check_nesting
 from fedsol.config.tables import (
+    PRIVATE,
     ClientSettings,
     DataSettings,
     EngineSettings,
@@ -31,6 +32,7 @@ from fedsol.config.tables import (
     setting,
     suggestion,
 )
+from fedsol.config.task import CLASS_KINDS, NOUNS, TaskSettings
 from fedsol.core.paths import user_path
 from fedsol.errors import InputError
 
@@ -48,6 +50,7 @@ class Experiment(Settings):
     faults: FaultSettings = FaultSettings()
     engine: EngineSettings = EngineSettings()
     privacy: PrivacySettings = PrivacySettings()
+    task: TaskSettings = TaskSettings()
 
     def __init__(self, **tables: Any) -> None:
         check_values(tables)
@@ -58,6 +61,18 @@ class Experiment(Settings):
             known["algorithm"] = [*complete_table(tables.get("algorithm", {}))]
             raise input_error(error, "", known) from error
 
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_the_task(cls, tables: Any) -> Any:
+        """Choose the partition `iid` for a task without classes, unless another is set or a column names clients."""
+        task, data = (tables.get(name, {}) for name in ("task", "data"))
+        if not isinstance(task, dict) or not isinstance(data, dict) or data.get("client") is not None:
+            return tables
+        partition = data.get("partition", {})
+        if task.get("kind", "classification") == "classification" or not isinstance(partition, dict):
+            return tables
+        return {**tables, "data": {**data, "partition": {"kind": "iid", **partition}}}
+
     @field_validator("algorithm", mode="before")
     @classmethod
     def _complete_algorithm(cls, table: Any) -> dict[str, Any]:
@@ -65,8 +80,10 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
+        self._check_validation()
         if is_taken_as_it_is(self.algorithm["name"]):
             return self
+        self._check_task()
         self._check_frozen_head()
         self._check_privacy()
         name, cls = self.algorithm["name"], find_algorithm(self.algorithm["name"])
@@ -83,6 +100,44 @@ class Experiment(Settings):
                 f"{name}: its formulas hold for plain 'sgd' with momentum only"
             )
         return self
+
+    def _check_task(self) -> None:
+        """Raise `ValueError` if the method or the partition does not fit the task."""
+        kind, name = self.task.kind, self.algorithm["name"]
+        fitting = find_algorithm(name).tasks
+        if kind not in fitting:
+            raise ValueError(
+                f"algorithm.name: {name!r} does not fit task.kind = {kind!r}; it fits {', '.join(fitting)}"
+            )
+        if self.algorithm.get("proximal") == "not-true-kl" and kind not in CLASS_KINDS:
+            raise ValueError(
+                f"algorithm.proximal: 'not-true-kl' does not fit task.kind = {kind!r}, which has no true class; it "
+                f"fits {', '.join(CLASS_KINDS)}"
+            )
+        partition = self.data.partition.kind
+        if kind != "classification" and partition in ("dirichlet", "sharding") and self.data.name != PRIVATE:
+            raise ValueError(
+                f"data.partition.kind: {partition!r} splits by class, and a {NOUNS[kind]} has none; allowed: iid, own, "
+                "file"
+            )
+        if kind != "classification" and self.faults.corruption == "label-flip":
+            raise ValueError(f"faults.corruption: 'label-flip' does not fit task.kind = {kind!r}; it flips classes")
+
+    def _check_validation(self) -> None:
+        """Raise `ValueError` unless somebody has a validation set where one is required."""
+        if self.server.patience is not None and not self.data.validation:
+            raise ValueError(
+                f"server.patience: {self.server.patience} is not allowed without a validation set; set data.validation "
+                "to a share of the training samples, such as 0.1"
+            )
+        stop_at, primary = self.server.stop_at, self.task.primary
+        if stop_at is not None and primary.is_share and not 0 <= stop_at <= 1:
+            raise ValueError(f"server.stop_at: must be from 0 to 1 for {primary.title} (got {stop_at:g})")
+        if self.data.validation and self.data.validation_by == "central" and self.data.name == PRIVATE:
+            raise ValueError(
+                "data.validation_by: 'central' is not allowed with private data, which only the nodes have; "
+                "allowed: 'client'"
+            )
 
     def _check_frozen_head(self) -> None:
         """Raise `ValueError` if nothing would be perturbed because the classifier never moves."""
@@ -127,7 +182,7 @@ class Experiment(Settings):
 
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with dotted keys replaced, as `--set` does: `{"algorithm.rho": 1.0}`."""
-        return type(self)(**apply_overrides(self.model_dump(exclude_defaults=True), changes))
+        return type(self)(**apply_overrides(self.model_dump(exclude_unset=True), changes))
 
     def to_toml(self) -> str:
         """Return the complete experiment (without unset keys) as TOML."""

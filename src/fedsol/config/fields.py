@@ -5,7 +5,8 @@ Algorithms describe their settings with these and need no validation library of 
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le
 
@@ -48,6 +49,8 @@ def describe_type(hint: Any) -> str:
         return f"{describe_type(hint.__origin__)} {describe_bounds(hint.__metadata__)}".strip()
     if get_origin(hint) is list:
         return f"list of {describe_type(get_args(hint)[0]).replace('number', 'numbers', 1)}"
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(describe_type(part) for part in get_args(hint) if part is not type(None))
     names: dict[Any, str] = {float: "number", int: "whole number", bool: "true | false", str: "text"}
     return names.get(hint) or " | ".join(str(value) for value in get_args(hint))
 

@@ -82,12 +82,18 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
 
 
 def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables with dotted keys replaced. Naming another algorithm drops the settings of the old one."""
+    """Return the tables with dotted keys replaced.
+
+    Naming another algorithm drops the settings of the old one; naming a column of clients drops the kind of partition.
+    """
     result = copy.deepcopy(dict(tables))
     new_name = changes.get("algorithm.name")
     old = result.get("algorithm", {})
     if new_name is not None and isinstance(old, dict) and old.get("name") != new_name:
         result["algorithm"] = {}
+    partition = _inner_table(result, "data", "partition")
+    if changes.get("data.client") is not None and partition.pop("kind", "own") not in ("own", "file"):
+        partition.pop("clients", None)
     for key, value in changes.items():
         *path, last = key.split(".")
         table = result
@@ -97,6 +103,14 @@ def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> di
                 raise InputError(f"{key}: {part!r} is a value, not a table")
         table[last] = value
     return result
+
+
+def _inner_table(tables: dict[str, Any], *path: str) -> dict[str, Any]:
+    """Return the table at a path, an empty one if there is none."""
+    table: Any = tables
+    for name in path:
+        table = table.get(name) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
 def differing_keys(one: Experiment, other: Experiment) -> list[str]:

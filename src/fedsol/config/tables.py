@@ -5,13 +5,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedsol.config.fields import LARGEST_COUNT, Count, Pixels, Positive, Side
 from fedsol.errors import InputError
 
 PRIVATE = "private"
 """The name of data that only the nodes of a deployment have."""
+IN_MEMORY = "in-memory"
+"""The name of data that was passed to `fedsol.train`."""
 
 
 LONGEST_VALUE = 120
@@ -33,7 +35,7 @@ class PartitionSettings(Settings):
     """`[data.partition]`: how the training set is split among clients."""
 
     kind: Literal["iid", "sharding", "dirichlet", "file", "own"] = setting(
-        "dirichlet", "`own` uses the client ids that come with the data"
+        "dirichlet", "`own` uses the client ids that come with the data, and is the default with `data.client`"
     )
     clients: Count | None = setting(None, "number of clients (default: the paper's)")
     alpha: float = setting(0.1, "dirichlet: smaller is more heterogeneous", gt=0)
@@ -60,12 +62,24 @@ class PrivateSettings(Settings):
     """`[data.private]`: what the data of all nodes has in common, if `data.name = "private"`."""
 
     shape: list[Count] = setting([], "shape of one input: [channels, height, width] for images, any shape for features")
-    inputs: Literal["images", "features"] = setting("images", "uint8 images, or floats")
+    inputs: Literal["images", "features", "table"] = setting("images", "uint8 images, floats, or rows of columns")
+    numbers: dict[str, list[float]] = setting({}, "table: columns of numbers, each with the mean and std that scale it")
+    categories: dict[str, list[str]] = setting({}, "table: columns of categories, each with all its values")
     classes: int | None = setting(None, "number of classes, if labels are 0, 1, 2 …", ge=2, le=LARGEST_COUNT)
     class_names: list[str] = setting([], "names of the classes, if labels or folders have names")
     mean: list[float] = setting([0.5], "pixel mean of images scaled to 0 … 1, per channel", min_length=1)
     std: list[Positive] = setting([0.5], "pixel standard deviation, likewise", min_length=1)
-    test: str | None = setting(None, "the server's own test set, if it has one: an .npz file or an image folder")
+    target_mean: list[float] = setting([], "regression: the mean of each target, by which all nodes standardize")
+    target_std: list[Positive] = setting([], "regression: the standard deviation, likewise")
+    test: str | None = setting(None, "the server's own test set, if it has one: a table, .npz file or image folder")
+
+    @field_validator("numbers")
+    @classmethod
+    def _check_numbers(cls, numbers: dict[str, list[float]]) -> dict[str, list[float]]:
+        for name, scale in numbers.items():
+            if len(scale) != 2 or scale[1] <= 0:
+                raise ValueError(f"{name!r} must be [mean, std], with std greater than 0 (got {shown(scale)})")
+        return numbers
 
 
 class DataSettings(Settings):
@@ -73,7 +87,8 @@ class DataSettings(Settings):
 
     name: str = setting(
         "digits",
-        "a dataset's name, an .npz file, an image folder, `module:function`; `private`: only the nodes have it",
+        "a dataset's name, a CSV, Parquet or .npz file, an image folder, `hf:` and a Hugging Face dataset, "
+        "`module:function`; `private`: only the nodes have it",
         min_length=1,
     )
     root: str = setting("data", "folder that holds the named datasets")
@@ -84,13 +99,51 @@ class DataSettings(Settings):
     test_fraction: float | None = setting(
         None, "your own data without a test set: share that becomes the test set", gt=0, lt=1
     )
-    cache: str | None = setting(None, "image folders: where decoded images are stored (default: next to them)")
+    test: str | None = setting(None, "tables: the file with the test rows; Hugging Face: the split with them")
+    target: str | list[str] | None = setting(None, "tables: the column to predict; several for targets or labels")
+    features: list[str] = setting([], "tables: the columns that a model sees (default: all others)")
+    categorical: list[str] = setting([], "tables: columns of numbers that are categories; text always is")
+    client: str | None = setting(None, "tables: the column that names each row's client")
+    missing: Literal["refuse", "mean", "median"] = setting(
+        "refuse", "tables: what replaces a missing number (of the training rows); missing text is a category of its own"
+    )
+    separator: str | None = setting(
+        None, "CSV: the character between columns (default: detected)", min_length=1, max_length=1
+    )
+    cache: str | None = setting(
+        None, "image folders, large tables: where decoded images and rows are stored (default: next to them)"
+    )
     part: float = setting(
         1.0, "share of every client's samples and of the test set to use, for a quick trial", gt=0, le=1
+    )
+    validation: float = setting(
+        0.0, "share of the training samples that chooses the best round; nobody trains on it", ge=0, lt=1
+    )
+    validation_by: Literal["client", "central"] = setting(
+        "client", "who has that share: each client, of its own samples, or the server, of the whole training set"
     )
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     private: PrivateSettings = PrivateSettings()
+
+    @field_validator("target", mode="before")
+    @classmethod
+    def _check_target(cls, value: Any) -> Any:
+        columns = value if isinstance(value, list) else [value]
+        if value is not None and not (columns and all(isinstance(column, str) for column in columns)):
+            raise ValueError(f"must be the name of a column, or a list of names (got {shown(value)})")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_the_clients(cls, tables: Any) -> Any:
+        """Choose the partition `own` where a column names the clients, unless another is set."""
+        if not isinstance(tables, dict) or tables.get("client") is None:
+            return tables
+        partition = tables.get("partition", {})
+        if isinstance(partition, PartitionSettings):
+            partition = partition.model_dump(exclude_unset=True)
+        return {**tables, "partition": {"kind": "own", **partition}} if isinstance(partition, dict) else tables
 
 
 class ModelSettings(Settings):
@@ -163,10 +216,16 @@ class ServerSettings(Settings):
     evaluate_every: Count = setting(1, "rounds between global evaluations")
     evaluate_last: Count = setting(1, "number of final rounds that are always evaluated")
     evaluate_clients: Count | None = setting(
-        None, "clients that test the global model on their hold-out sets (default: all)"
+        None, "clients that test the global model on their hold-out and validation sets (default: all)"
     )
     evaluate_batch: Count = setting(50, "batch size of evaluations")
     checkpoint_every: Count = setting(1, "rounds between checkpoints")
+    patience: Count | None = setting(
+        None, "stop after so many evaluated rounds without a better result on the validation set"
+    )
+    stop_at: float | None = setting(
+        None, "stop at this result (such as accuracy 0.9) on the validation set; without one, on the test set"
+    )
 
     @field_validator("max_change")
     @classmethod

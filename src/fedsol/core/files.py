@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,19 +72,23 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def tensors_to_bytes(tensors: State) -> bytes:
+def tensors_to_bytes(tensors: State, metadata: Mapping[str, str] | None = None) -> bytes:
     """Return named tensors in the safetensors format, which sorts them: their order is in its metadata."""
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    return save_tensors(contiguous, {"order": json.dumps(list(tensors))})
+    return save_tensors(contiguous, {**(metadata or {}), "order": json.dumps(list(tensors))})
 
 
 def tensors_from_bytes(content: bytes) -> State:
     """Return the tensors in their original order, each in its own memory (so that torch aligns it)."""
     tensors = load_tensors(content)
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    order = json.loads(header.get("__metadata__", {}).get("order", "[]"))
+    order = json.loads(tensors_metadata(content).get("order", "[]"))
     return {name: tensors[name].clone() for name in (order if len(order) == len(tensors) else tensors)}
+
+
+def tensors_metadata(content: bytes) -> dict[str, str]:
+    """Return the metadata of bytes in the safetensors format."""
+    length = int.from_bytes(content[:8], "little")
+    return dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
 
 
 def read_checked(path: Path, checksum: str) -> bytes:

@@ -31,7 +31,7 @@ def import_object(reference: str, field: str) -> object:
     importlib.invalidate_caches()
     try:
         module = _import_file(file) if file else importlib.import_module(name)
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything, and a script may end by sys.exit
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and not file and f"{name}.".startswith(f"{missing}."):
             raise InputError(f"{where}: no module {name!r}, neither installed nor in {Path.cwd()}") from error

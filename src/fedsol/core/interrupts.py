@@ -18,6 +18,7 @@ def noted() -> Iterator[None]:
     """Raise `KeyboardInterrupt` at once, as Python does, and remember it.
 
     Where Python has to ignore exceptions (in a destructor, say), it would otherwise be lost; `Interrupts` raises it.
+    A library that is interrupted while it is imported may raise another error, which says nothing: it is replaced.
     """
 
     def receive(*_: object) -> None:
@@ -30,6 +31,10 @@ def noted() -> Iterator[None]:
     previous = signal.signal(signal.SIGINT, receive)
     try:
         yield
+    except Exception:
+        if _noted.is_set():
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGINT, previous)
         _noted.clear()

@@ -25,7 +25,7 @@ def require_memory(size: int, purpose: str) -> None:
     """Raise `InputError` if this machine does not have as many bytes of memory as the purpose takes."""
     total = machine_memory()
     if total is not None and size > total:
-        raise InputError(f"{purpose}: takes {size / 1e9:,.1f} GB of memory, and this machine has {total / 1e9:,.1f} GB")
+        raise InputError(f"{purpose} takes {size / 1e9:,.1f} GB of memory, and this machine has {total / 1e9:,.1f} GB")
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]

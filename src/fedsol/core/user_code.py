@@ -1,12 +1,13 @@
 """Errors in a user's own code: where in which file."""
 
+import os
 import sysconfig
 import traceback
 from pathlib import Path
 
-PACKAGE = str(Path(__file__).resolve().parents[1])
+PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 LIBRARIES = tuple(
-    str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    f"{Path(sysconfig.get_path(name)).resolve()}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 
 

@@ -4,7 +4,7 @@ Images are normalized; for training they are also cropped, flipped and cut out. 
 everything random comes from the generator that is passed in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsol.data.types import Augmentation, Dataset, Split
+from fedsol.data.types import MASK, Augmentation, Dataset, Inputs, Split, pick
 
 DRAWS_PER_IMAGE = 5
 """Row offset, column offset, flip, cutout row and cutout column."""
@@ -21,9 +21,9 @@ DRAWS_PER_IMAGE = 5
 
 @dataclass(frozen=True)
 class Batch:
-    """Float inputs as the model sees them, and their int64 labels."""
+    """Inputs as the model sees them, and their labels."""
 
-    inputs: Tensor
+    inputs: Inputs
     labels: Tensor
     further: tuple["Batch", ...] = ()
     """The batches that follow it in the same step, for a method that draws several."""
@@ -49,8 +49,7 @@ def batches(
         order = indices[torch.randperm(len(indices), generator=generator)]
         for chosen in torch.split(order, batch_size):
             if len(chosen):
-                inputs = _moved(split.inputs[chosen], device)
-                yield Batch(augment(inputs, dataset, generator), _moved(split.labels[chosen], device))
+                yield _batch(split, chosen, device, lambda images: augment(images, dataset, generator))
 
 
 def in_groups(stream: Iterator[Batch], count: int) -> Iterator[Batch]:
@@ -74,8 +73,28 @@ def evaluation_batches(
     for start in range(0, count, batch_size):
         stop = min(start + batch_size, count)
         chosen = slice(start, stop) if indices is None else indices[start:stop]
-        inputs = normalize(_moved(split.inputs[chosen], device), dataset)
-        yield Batch(inputs, _moved(split.labels[chosen], device))
+        yield _batch(split, chosen, device, lambda images: normalize(images, dataset))
+
+
+def _batch(
+    split: Split, chosen: Tensor | slice, device: torch.device | str, transform: Callable[[Tensor], Tensor]
+) -> Batch:
+    inputs, labels = pick(split.inputs, chosen), split.labels[chosen]
+    if isinstance(inputs, Tensor):
+        return Batch(transform(_moved(inputs, device)), _moved(labels, device))
+    if MASK in inputs:
+        inputs, labels = _trimmed(inputs, labels)
+    return Batch({name: _moved(tensor, device) for name, tensor in inputs.items()}, _moved(labels, device))
+
+
+def _trimmed(inputs: dict[str, Tensor], labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Cut off the columns that are padding in every sample of the batch."""
+    mask = inputs[MASK]
+    stored = mask.shape[1]
+    columns = mask.any(dim=0).nonzero()
+    used = int(columns.max()) + 1 if len(columns) else 1
+    cut = {n: t[:, :used] if t.ndim > 1 and t.shape[1] == stored else t for n, t in inputs.items()}
+    return cut, labels[:, :used] if labels.ndim > 1 and labels.shape[1] == stored else labels
 
 
 def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:

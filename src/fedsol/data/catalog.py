@@ -8,14 +8,16 @@ from pathlib import Path
 import torch
 from pydantic import TypeAdapter
 
-from fedsol.config.tables import PRIVATE, DataSettings, unknown_name
+from fedsol.config.tables import IN_MEMORY, PRIVATE, DataSettings, unknown_name
 from fedsol.core.imports import import_object
 from fedsol.core.paths import user_path
+from fedsol.data.checks import check_augmentation
 from fedsol.data.files import DatasetFiles, FileResult
 from fedsol.data.folders import CACHE_FOLDER
-from fedsol.data.own import check_augmentation, load_own
+from fedsol.data.own import given_dataset, load_own
 from fedsol.data.private import private_dataset
-from fedsol.data.types import Dataset, DatasetSpec, ImageOptions
+from fedsol.data.tables import check_no_table
+from fedsol.data.types import Dataset, DatasetSpec, ImageOptions, tensors_of
 from fedsol.errors import InputError
 
 
@@ -37,15 +39,27 @@ def find_spec(name: str) -> DatasetSpec:
     return SPECS[name]
 
 
-def load_dataset(settings: DataSettings) -> Dataset:
-    """Return the dataset that `[data]` names, with its channels, augmentation and part."""
-    if settings.name == PRIVATE:
-        dataset = private_dataset(settings)
+def load_dataset(settings: DataSettings, kind: str = "classification", data: object = None) -> Dataset:
+    """Return the dataset that `[data]` names for a kind of task, with its channels, augmentation and part.
+
+    `data` is the data itself, if it is in memory: anything that a function named by `data.name` may return.
+    """
+    if data is not None or settings.name == IN_MEMORY:
+        dataset = given_dataset(data, settings, kind)
+    elif settings.name == PRIVATE:
+        dataset = private_dataset(settings, kind)
     elif settings.name in SPECS:
+        if kind != "classification":
+            raise InputError(
+                f"task.kind: {kind!r} does not fit {settings.name!r}, which has one class per image; allowed: "
+                "classification"
+            )
         dataset = _load_named(settings)
     else:
-        dataset = load_own(settings)
+        dataset = load_own(settings, kind)
     dataset = with_image_settings(dataset, settings)
+    if kind == "segmentation" and (dataset.augmentation.pad or dataset.augmentation.flip):
+        raise InputError("data.augmentation: pad and flip must not be set for segmentation: labels do not move along")
     if settings.part == 1:
         return dataset
     # Every n-th sample, so that a test set sorted by class still has all classes.
@@ -56,16 +70,17 @@ def load_dataset(settings: DataSettings) -> Dataset:
 def with_image_settings(dataset: Dataset, settings: DataSettings) -> Dataset:
     """Return the dataset with the channels and the augmentation of `[data]`."""
     changes = {key: value for key, value in settings.augmentation.model_dump().items() if value is not None}
-    if dataset.train.inputs.dtype != torch.uint8:
+    images = tensors_of(dataset.train.inputs).get("")
+    if images is None or images.dtype != torch.uint8:
         if changes or settings.channels is not None:
             raise InputError(f"data.channels, data.augmentation: must not be set, as {settings.name!r} has no images")
         return dataset
-    stored = dataset.train.inputs.shape[1]
+    stored = images.shape[1]
     channels = settings.channels if settings.channels is not None else dataset.channels
     if channels != stored != 1:
         raise InputError(f"data.channels: must be {stored}, as in the images of {settings.name!r} (got {channels})")
     augmentation = replace(dataset.augmentation, **changes)
-    check_augmentation(augmentation, dataset.train.inputs)
+    check_augmentation(augmentation, images)
     return replace(dataset, augmentation=augmentation, channels=channels)
 
 
@@ -73,6 +88,7 @@ def _load_named(settings: DataSettings) -> Dataset:
     for key in ("test_fraction", "layout"):
         if getattr(settings, key) != DataSettings.model_fields[key].default:
             raise InputError(f"data.{key}: must not be set for {settings.name!r}: it only applies to your own data")
+    check_no_table(settings, f"{settings.name!r} has images")
     root = user_path(settings.root, "data.root")
     return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 
@@ -96,12 +112,15 @@ def load(
     DatasetFiles.remembered(spec, Path(root)).prepare(download)
     train, test = spec.reader(folder, spec, options)
     for part, split, size in (("training", train, spec.train_size), ("test", test, spec.test_size)):
-        found = tuple(split.inputs.shape[1:])
-        if split.inputs.dtype != torch.uint8 or found != shape:
-            raise InputError(f"{folder}: {part} images must be uint8 {shape} (got {split.inputs.dtype} {found})")
+        images = tensors_of(split.inputs)[""]
+        if images.dtype != torch.uint8 or tuple(images.shape[1:]) != shape:
+            raise InputError(
+                f"{folder}: {part} images must be uint8 {shape} (got {images.dtype} {tuple(images.shape[1:])})"
+            )
         if spec.exact_sizes and len(split) != size:
             raise InputError(f"{folder}: must have {size} {part} images (got {len(split)})")
-    return Dataset(name, train, test, spec.classes, spec.mean, spec.std, spec.augmentation, spec.channels)
+    parts = (spec.augmentation, spec.channels, spec.class_names)
+    return Dataset(name, train, test, spec.classes, spec.mean, spec.std, *parts)
 
 
 def fetch(name: str, root: Path | str) -> list[FileResult]:

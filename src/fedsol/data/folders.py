@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsol.core.memory import require_memory
 from fedsol.data.types import ImageOptions
 from fedsol.errors import InputError
 
@@ -77,6 +78,28 @@ def _image_paths(folder: Path) -> list[Path]:
     if not entries:
         raise InputError(f"{folder}: has no images")
     return [Path(entry.path) for entry in entries]
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return every file below a folder, at any depth, sorted by path; hidden ones are skipped."""
+    found: list[Path] = []
+    for entry in _visible(folder):
+        found += image_files(Path(entry.path)) if entry.is_dir() else [Path(entry.path)]
+    return found
+
+
+def decode_now(paths: Sequence[Path], options: ImageOptions) -> NDArray[np.uint8]:
+    """Return images as one uint8 array (N, C, H, W) in memory, without the cache."""
+    if not paths:
+        raise InputError(f"{options.cache}: has no images")
+    files = [ImageFile(path, "") for path in paths]
+    if options.channels is None:
+        options = replace(options, channels=_channels_of(files))
+    first = _decode_image(paths[0], options)
+    require_memory(len(files) * first.nbytes, f"{options.cache}: the images")
+    output = np.empty((len(files), *first.shape), dtype=np.uint8)
+    _decode_all(files, output, options)
+    return output
 
 
 def decode(files: Sequence[ImageFile], folder: Path, options: ImageOptions) -> NDArray[np.uint8]:
@@ -180,7 +203,9 @@ def _decode_image(path: Path, options: ImageOptions) -> NDArray[np.uint8]:
                 # JPEG decoders can halve the size while they read: much faster, and still twice the size wanted.
                 image.draft(None, (2 * size, 2 * size))
             decoded = image.convert("L" if options.channels == 1 else "RGB")
-            pixels = np.asarray(decoded if size is None else _square(decoded, size))
+            pixels = np.asarray(decoded if size is None else square(decoded, size, path))
+        except InputError:
+            raise
         except FileNotFoundError as error:
             raise InputError(f"{path}: was removed while it was read") from error
         except Exception as error:  # Pillow's decoders may raise anything on a damaged file
@@ -188,7 +213,7 @@ def _decode_image(path: Path, options: ImageOptions) -> NDArray[np.uint8]:
     return pixels[None] if options.channels == 1 else pixels.transpose(2, 0, 1)
 
 
-def _square(image: Any, side: int) -> Any:
+def square(image: Any, side: int, path: Path | str) -> Any:
     """Resize the shorter side to `side` and crop the center."""
     from PIL.Image import MAX_IMAGE_PIXELS, Resampling
 
@@ -196,7 +221,10 @@ def _square(image: Any, side: int) -> Any:
     scale = side / min(width, height)
     width, height = max(side, round(width * scale)), max(side, round(height * scale))
     if width * height > MAX_IMAGE_PIXELS:
-        raise ValueError(f"resized to {side} pixels, it would have {width:,} x {height:,}")
+        raise InputError(
+            f"data.image_size: {path} resized to {side} would have {width:,} x {height:,} pixels, more than the limit "
+            f"of {MAX_IMAGE_PIXELS:,}"
+        )
     image = image.resize((width, height), Resampling.BILINEAR)
     left, top = (width - side) // 2, (height - side) // 2
     return image.crop((left, top, left + side, top + side))

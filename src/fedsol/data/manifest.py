@@ -48,9 +48,19 @@ def partition_hash(partition: Sequence[NDArray[np.integer[Any]]]) -> str:
     return digest.hexdigest()
 
 
-def label_counts(labels: ArrayLike, partition: Sequence[NDArray[np.integer[Any]]], classes: int) -> Indices:
-    """Return the number of samples of every class at every client, shape (clients, classes)."""
+def one_class_each(labels: ArrayLike, classes: int) -> tuple[NDArray[Any], int]:
+    """Return the class of every sample and the number of classes; one class for all if samples have none."""
     array = np.asarray(labels)
+    has_classes = array.ndim == 1 and array.dtype.kind in "iu"
+    return (array, classes) if has_classes else (np.zeros(len(array), dtype=np.int64), 1)
+
+
+def label_counts(labels: ArrayLike, partition: Sequence[NDArray[np.integer[Any]]], classes: int) -> Indices:
+    """Return the number of samples of every class at every client, shape (clients, classes).
+
+    Samples that do not have one class each are counted as if they all had the same.
+    """
+    array, classes = one_class_each(labels, classes)
     if len(array) and not (array.min() >= 0 and array.max() < classes):
         raise InputError(f"labels: must be 0 to {classes - 1} (got {array.min()} to {array.max()})")
     counts = [np.bincount(array[indices], minlength=classes) for indices in partition]

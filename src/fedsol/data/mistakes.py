@@ -1,4 +1,4 @@
-"""Mistakes in a user's own data that train without an error, and to no good: each is a warning with its remedy."""
+"""Mistakes in a user's own data that raise no error but spoil the training: each is a warning with its remedy."""
 
 import logging
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fedsol.data.types import Dataset
+from fedsol.data.types import Dataset, tensors_of
 
 log = logging.getLogger(__name__)
 
@@ -21,20 +21,29 @@ def warn_of_mistakes(dataset: Dataset, source: str) -> None:
     """Log a warning for every likely mistake in the training samples."""
     if len(dataset.train):
         chosen = torch.linspace(0, len(dataset.train) - 1, min(len(dataset.train), LOOKED_AT)).long()
-        for mistake in find_mistakes(dataset.train.inputs[chosen], dataset.train.labels):
-            log.warning("%s: %s", source, mistake)
+        labels = dataset.train.labels
+        for name, tensor in tensors_of(dataset.train.inputs).items():
+            for mistake in find_mistakes(tensor[chosen], labels):
+                log.warning("%s: %s%s", source, f"{name}: " if name else "", mistake)
 
 
 def find_mistakes(inputs: Tensor, labels: Tensor) -> Iterator[str]:
     """Yield the likely mistakes in training samples: the array, what is odd about it, and the remedy."""
-    if int(labels.min()) == int(labels.max()):
-        yield "y_train: all samples have the same class, so there is nothing to learn; check the labels"
+    if float(labels.min()) == float(labels.max()):
+        yield "y_train: every sample has the same label, so there is nothing to learn; check the labels"
+    if labels.ndim == 3 and 2 * len(classes := _occurring(labels)) <= int(labels.max()):
+        yield (
+            f"y_train: only {len(classes)} of {int(labels.max()) + 1} classes occur ({_shortened(classes)}), and the "
+            "model has an output for each; number them 0, 1, 2 …, or -100 where there is none"
+        )
     if inputs.dtype == torch.uint8:
         if int(inputs.max()) <= 1:
             yield (
                 "x_train: the images have only the values 0 and 1, and uint8 pixels are 0 to 255; multiply by 255, or "
                 "store images scaled to 0 … 1 as floats"
             )
+        return
+    if inputs.dtype != torch.float32 or inputs.numel() == 0:
         return
     shape = tuple(inputs.shape[1:])
     if len(shape) == 3 and shape[2] in IMAGE_CHANNELS and shape[0] not in IMAGE_CHANNELS:
@@ -50,3 +59,12 @@ def find_mistakes(inputs: Tensor, labels: Tensor) -> Iterator[str]:
             f"x_train: the features are not scaled: feature {place} is {float(values.min()):g} to "
             f"{float(values.max()):g}; subtract the mean of the training samples and divide by their standard deviation"
         )
+
+
+def _occurring(labels: Tensor) -> list[int]:
+    classes: list[int] = torch.bincount(labels[labels >= 0]).nonzero()[:, 0].tolist()
+    return classes
+
+
+def _shortened(classes: list[int]) -> str:
+    return ", ".join(map(str, classes[:5])) + (" …" if len(classes) > 5 else "")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsol.config.tables import PartitionSettings
-from fedsol.data.manifest import Indices, Partition, from_file, label_counts
+from fedsol.data.manifest import Indices, Partition, from_file, label_counts, one_class_each
 from fedsol.errors import InputError
 
 
@@ -43,7 +43,7 @@ def make_partition(
 
 def iid(labels: ArrayLike, clients: int, rng: np.random.Generator) -> Partition:
     """Split samples at random; client sizes differ by at most one."""
-    total = len(_checked_labels(labels, clients))
+    total = _checked_count(len(np.asarray(labels)), clients)
     return _by_client(rng.permutation(total) % clients, clients)
 
 
@@ -134,12 +134,13 @@ class PartitionSummary:
 
 def partition_summary(labels: ArrayLike, partition: Partition, classes: int) -> PartitionSummary:
     """Return sizes, classes per client and how far the clients' labels are from the labels of all samples."""
+    labels, classes = one_class_each(labels, classes)
     counts = label_counts(labels, partition, classes)
     sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
     if len(sizes) == 0 or sizes.min() == 0:
         raise InputError("partition: must have clients, each with at least one sample")
     shares = counts / sizes[:, None]
-    overall = np.bincount(np.asarray(labels), minlength=classes) / len(np.asarray(labels))
+    overall = np.bincount(labels, minlength=classes) / len(labels)
     logs = np.log2(np.where(shares > 0, shares, 1.0))
     return PartitionSummary(
         clients=len(sizes),
@@ -180,9 +181,14 @@ def _checked_labels(labels: ArrayLike, clients: int) -> NDArray[Any]:
     array = np.asarray(labels)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise InputError(f"labels: must be one integer per sample (got {array.dtype} of shape {array.shape})")
-    if not 1 <= clients <= len(array):
-        raise _invalid("clients", f"1 to {len(array)}, the number of samples", clients)
+    _checked_count(len(array), clients)
     return array
+
+
+def _checked_count(samples: int, clients: int) -> int:
+    if not 1 <= clients <= samples:
+        raise _invalid("clients", f"1 to {samples}, the number of samples", clients)
+    return samples
 
 
 def _by_client(owners: NDArray[Any], clients: int) -> Partition:

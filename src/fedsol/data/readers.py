@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedsol.core.memory import require_memory
 from fedsol.data.folders import decode, list_images
-from fedsol.data.types import Array, DatasetSpec, ImageOptions, Split
+from fedsol.data.types import Array, DatasetSpec, ImageOptions, Split, tensors_of
 from fedsol.errors import InputError
 
 IDX_UINT8 = 8
@@ -97,7 +97,8 @@ def read_cifar10(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Seq
     """Read CIFAR-10, binary version: five training files and one test file."""
     names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
     *parts, test = [_read_cifar(folder / "cifar-10-batches-bin" / name, 1, spec.classes) for name in names]
-    return Split(torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts])), test
+    images = torch.cat([tensors_of(part.inputs)[""] for part in parts])
+    return Split(images, torch.cat([part.labels for part in parts])), test
 
 
 def read_cifar100(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:

@@ -12,6 +12,24 @@ from pydantic import ConfigDict, with_config
 from torch import Tensor
 
 Array = NDArray[np.generic]
+Inputs = Tensor | dict[str, Tensor]
+"""One tensor, or named ones that a model takes as keywords; the first dimension is that of the samples."""
+MASK = "attention_mask"
+"""The named input that says which tokens of a sample are real (1) and which are padding (0)."""
+
+
+def pick(inputs: Inputs, samples: Tensor | slice) -> Inputs:
+    """Return the inputs of some samples."""
+    if isinstance(inputs, Tensor):
+        return inputs[samples]
+    return {name: tensor[samples] for name, tensor in inputs.items()}
+
+
+def tensors_of(inputs: Inputs) -> dict[str, Tensor]:
+    """Return the tensors of inputs by name; a single one has no name."""
+    return {"": inputs} if isinstance(inputs, Tensor) else inputs
+
+
 KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 
 
@@ -19,11 +37,14 @@ KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 class Split:
     """Inputs and labels of one split, in memory (or memory-mapped).
 
-    `inputs` is uint8 of shape (N, C, H, W) for images; float32 of shape (N, …) is used as is. `labels` is int64 of
-    shape (N,). `clients` (int64, shape (N,)) is set if the data says which client each sample belongs to.
+    `inputs` is uint8 of shape (N, C, H, W) for images, float32 of shape (N, …) for features, int64 of shape (N, T) for
+    tokens, or a dict of named tensors. `labels` depends on the task: int64 (N,) for classes, float32 (N, labels) of 0
+    and 1 for several labels, float32 (N, numbers), standardized, for a regression, int64 (N, H, W) for a class per
+    pixel, int64 (N, T) for the next token; -100 does not count. `clients` (int64, shape (N,)) is set if the data says
+    which client each sample belongs to.
     """
 
-    inputs: Tensor
+    inputs: Inputs
     labels: Tensor
     clients: Tensor | None = None
 
@@ -33,7 +54,13 @@ class Split:
     def select(self, samples: Tensor | slice) -> "Split":
         """Return a split with only these samples."""
         clients = None if self.clients is None else self.clients[samples]
-        return Split(self.inputs[samples], self.labels[samples], clients)
+        return Split(pick(self.inputs, samples), self.labels[samples], clients)
+
+    @property
+    def images(self) -> Tensor | None:
+        """The inputs, if they are images."""
+        is_image = isinstance(self.inputs, Tensor) and self.inputs.dtype == torch.uint8
+        return self.inputs if is_image and isinstance(self.inputs, Tensor) else None
 
 
 @with_config(KNOWN_KEYS_ONLY)
@@ -45,6 +72,35 @@ class Augmentation:
     pad_mode: Literal["zero", "reflect"] = "zero"
     flip: bool = False
     cutout: int = 0
+
+
+@with_config(KNOWN_KEYS_ONLY)
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: `fill` replaces missing values (None: they are refused), then mean and std scale it."""
+
+    name: str
+    mean: float = 0.0
+    std: float = 1.0
+    fill: float | None = None
+
+
+@with_config(KNOWN_KEYS_ONLY)
+@dataclass(frozen=True)
+class Category:
+    """A column of categories: code i + 1 is `values[i]`, and code 0 is every value that the training set lacks."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@with_config(KNOWN_KEYS_ONLY)
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of a table become inputs: learned from the training split, and the same for every new row."""
+
+    numbers: tuple[Number, ...] = ()
+    categories: tuple[Category, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,12 +116,40 @@ class Dataset:
     augmentation: Augmentation = Augmentation()
     channels: int = 3
     """Channels a model sees: grayscale images are repeated to three for the paper's models."""
+    class_names: tuple[str, ...] = ()
+    """Names of the classes, labels or targets; empty if they are the numbers 0, 1, 2 …"""
+    client_names: tuple[str, ...] = ()
+    """Names of the clients that the data brings; empty if they are the numbers 0, 1, 2 …"""
+    columns: Columns | None = None
+    """How a table's columns became inputs."""
+    target_mean: tuple[float, ...] = ()
+    target_std: tuple[float, ...] = ()
+    """Regression: `label * target_std + target_mean` is the target as the data has it."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Return the shape of one input as a model sees it."""
+        """Return the shape of one input as a model sees it; () for named inputs."""
+        if not isinstance(self.train.inputs, Tensor):
+            return ()
         shape = tuple(self.train.inputs.shape[1:])
-        return (self.channels, *shape[1:]) if self.train.inputs.dtype == torch.uint8 else shape
+        return shape if self.train.images is None else (self.channels, *shape[1:])
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The number of different tokens, if the inputs are tokens."""
+        parts = [tensors_of(split.inputs) for split in (self.train, self.test) if len(split)]
+        tokens = [part[name] for part in parts for name in ("", "input_ids") if name in part]
+        tokens = [tensor for tensor in tokens if tensor.dtype == torch.int64]
+        return max(int(tensor.max()) for tensor in tokens) + 1 if tokens else None
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The number of codes of each categorical column of a table."""
+        if self.columns is not None:
+            return tuple(len(column.values) + 1 for column in self.columns.categories)
+        parts = [tensors_of(split.inputs).get("categories") for split in (self.train, self.test) if len(split)]
+        tables = [part for part in parts if part is not None and part.dtype == torch.int64 and part.ndim == 2]
+        return tuple((torch.cat(tables).amax(dim=0) + 1).tolist()) if tables else ()
 
 
 @with_config(KNOWN_KEYS_ONLY)
@@ -142,3 +226,4 @@ class DatasetSpec:
     by_hand: str = ""
     image_size: int | None = None
     exact_sizes: bool = True
+    class_names: tuple[str, ...] = ()

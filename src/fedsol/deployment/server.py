@@ -17,7 +17,7 @@ from fedsol.federation.federation import Federation
 from fedsol.federation.personal import PersonalSettings, check_held_out, check_settings
 from fedsol.personalization.loop import Personalizer
 from fedsol.personalization.results import PersonalDirectory
-from fedsol.runs.directory import RunDirectory
+from fedsol.runs.run import Run
 from fedsol.training.loop import train
 from fedsol.training.progress import PlainProgress
 
@@ -87,7 +87,7 @@ def _personal_settings(text: str, experiment: Experiment) -> dict[str, Any]:
 def _personal_place(out: Path, method: str) -> PersonalDirectory:
     """Return `personal/METHOD`, or a sibling if that has models of fewer rounds (the run was extended)."""
     place = PersonalDirectory(out / "personal" / method)
-    rounds = RunDirectory(out).read_experiment().rounds
+    rounds = Run.load(out).trained_rounds
     if place.exists and place.read_description()["settings"]["after_round"] not in (0, rounds):
         return PersonalDirectory(out / "personal" / f"{method}-{rounds}")
     return place

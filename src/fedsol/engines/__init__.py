@@ -3,7 +3,7 @@
 import os
 from importlib.util import find_spec
 
-from fedsol.config.tables import PRIVATE
+from fedsol.config.tables import IN_MEMORY, PRIVATE
 from fedsol.engines.base import Engine, LocalEngine
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
@@ -18,6 +18,11 @@ def make_engine(federation: Federation, jobs: int | None = None) -> Engine:
             f"data.name: {PRIVATE!r} is allowed only in a deployment, whose nodes have data (see: fedsol flower app)"
         )
     if settings.kind == "flower":
+        if federation.experiment.data.name == IN_MEMORY:
+            raise InputError(
+                "engine.kind: 'flower' reads the data by its name, and this data is in memory; save it as a file, or "
+                "choose 'local' or 'workers'"
+            )
         require_flower()
         from fedsol.engines.flower.simulation import SimulationEngine
 

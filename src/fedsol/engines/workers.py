@@ -19,6 +19,7 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Generic
 
 import torch
@@ -35,7 +36,16 @@ from fedsol.errors import InputError, RunError, UserCodeError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation, assemble
 from fedsol.federation.personal import PersonalResult, PersonalSettings
-from fedsol.federation.tasks import A, EngineTask, EvaluateClient, EvaluateTest, Personalize, Train
+from fedsol.federation.tasks import (
+    A,
+    EngineTask,
+    EvaluateClient,
+    EvaluateTest,
+    EvaluateValidation,
+    Personalize,
+    Train,
+)
+from fedsol.objectives.metrics import Scores
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +233,7 @@ def serve(
             reply, content = _reply(_task_from(message, tensors, weights, broadcast).answer(federation))
         except InputError as error:
             reply, content = {"kind": "bad input", "message": str(error)}, {}
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # own code may call sys.exit
             found = {"message": describe_user_error(error), "place": user_place(error)}
             reply, content = {"kind": "error", "traceback": traceback.format_exc(), **found}, {}
         channel.send(reply, content)
@@ -234,12 +244,15 @@ def _message(task: EngineTask[Any]) -> Message:
     match task:
         case Train(job):
             return {"kind": "train", "client": job.client, "round": job.round, "work": job.work}
+        case EvaluateValidation():
+            return {"kind": "validate", "start": task.start, "stop": task.stop}
         case EvaluateTest():
             return {"kind": "evaluate", "start": task.start, "stop": task.stop}
         case EvaluateClient():
-            return {"kind": "evaluate client", "client": task.client}
+            return {"kind": "evaluate client", "client": task.client, "part": task.part}
         case Personalize():
-            return {"kind": "personalize", "client": task.client, "settings": task.settings.model_dump(mode="json")}
+            settings, folder = task.settings.model_dump(mode="json"), task.folder and str(task.folder)
+            return {"kind": "personalize", "client": task.client, "settings": settings, "folder": folder}
     raise TypeError(f"a worker cannot do a {type(task).__name__}")
 
 
@@ -250,9 +263,12 @@ def _task_from(message: Message, tensors: State, weights: Weights, broadcast: St
             return Train(Job(message["client"], message["round"], weights, broadcast, tensors, message["work"]))
         case {"kind": "evaluate"}:
             return EvaluateTest(weights, message["start"], message["stop"])
+        case {"kind": "validate"}:
+            return EvaluateValidation(weights, message["start"], message["stop"])
         case {"kind": "evaluate client"}:
-            return EvaluateClient(weights, message["client"])
-    return Personalize(weights, message["client"], PersonalSettings(**message["settings"]))
+            return EvaluateClient(weights, message["client"], message["part"])
+    folder = Path(message["folder"]) if message["folder"] else None
+    return Personalize(weights, message["client"], PersonalSettings(**message["settings"]), folder)
 
 
 def _reply(answer: Update | Tally | PersonalResult) -> tuple[Message, State]:
@@ -260,6 +276,10 @@ def _reply(answer: Update | Tally | PersonalResult) -> tuple[Message, State]:
     if isinstance(answer, Update):
         values, tensors = pack_update(answer)
         return {"kind": "update", **values}, tensors
+    if isinstance(answer, Tally):
+        values = {"losses": answer.losses, "correct": answer.correct, "examples": answer.examples}
+        tensors = {**prefixed("added", answer.scores.added), **prefixed("lined-up", answer.scores.lined_up)}
+        return {"kind": "tally", "values": values, "primary": answer.primary}, tensors
     return {"kind": type(answer).__name__, "values": asdict(answer)}, {}
 
 
@@ -269,7 +289,9 @@ def _answer_from(message: Message, tensors: State) -> Any:
         return unpack_update(message, tensors)
     if message["kind"] == PersonalResult.__name__:
         return PersonalResult.from_values(message["values"])
-    return Tally(**{name: tuple(counts) for name, counts in message["values"].items()})
+    scores = Scores(without_prefix("added", tensors), without_prefix("lined-up", tensors))
+    counts = {name: tuple(counts) for name, counts in message["values"].items()}
+    return Tally(**counts, scores=scores, primary=message["primary"])
 
 
 def _context(federation: Federation) -> BaseContext:

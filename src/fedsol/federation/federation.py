@@ -1,7 +1,10 @@
 """Federation: the data, partition, model and algorithm of an experiment, the same in every process."""
 
+import logging
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,25 +15,31 @@ from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.task import Task
 from fedsol.config.experiment import Experiment
-from fedsol.config.tables import PRIVATE
+from fedsol.config.tables import IN_MEMORY, PRIVATE
+from fedsol.config.task import TaskKind
 from fedsol.core.memory import require_memory
 from fedsol.core.messages import Job, ServerState, State, Update
-from fedsol.core.randomness import generator_for, key_for, numpy_generator_for
-from fedsol.core.weights import Weights, on_device, pick
+from fedsol.core.randomness import key_for, numpy_generator_for
+from fedsol.core.weights import Weights, norm, on_device, pick
 from fedsol.data.batches import evaluation_batches
 from fedsol.data.catalog import SPECS, load_dataset, with_image_settings
 from fedsol.data.partition import make_partition
 from fedsol.data.private import load_private
-from fedsol.data.types import Dataset, Split
+from fedsol.data.types import Dataset, Inputs, Split, tensors_of
 from fedsol.errors import InputError
-from fedsol.federation.evaluation import Tally, evaluate
+from fedsol.federation.evaluation import Tally, evaluate, values_of
 from fedsol.federation.faults import LABELS, Fault, plan, with_flipped_labels
 from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, steps_of, train_client
 from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
-from fedsol.federation.sampling import hold_out, trains_alone
+from fedsol.federation.sampling import ClientSamples, OwnPart, central_validation, split_samples, trains_alone
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model
 from fedsol.models.split import SplitModel
+from fedsol.objectives import make_objective
+from fedsol.objectives.base import CLASSES, Objective
+from fedsol.objectives.metrics import COUNTED, Scorer, Scores, Value
+
+log = logging.getLogger(__name__)
 
 OWN_DATA_DEFAULTS = {"clients": 10, "fraction": 1.0, "rounds": 50}
 
@@ -47,6 +56,7 @@ class Federation:
     model: SplitModel
     algorithm: Algorithm
     device: torch.device
+    objective: Objective = CLASSES
 
     @property
     def clients(self) -> int:
@@ -72,18 +82,25 @@ class Federation:
         initial = self.initial_weights()
         return self.algorithm.init_client(pick(initial, self.model.names), pick(initial, self.model.buffers))
 
+    def samples(self, client: int) -> ClientSamples:
+        """Return what a client trains on, validates with and holds out: indices into the training split."""
+        found = split_samples(self.experiment, self.partition[client], client)
+        if not len(self.central_validation):
+            return found
+        return found._replace(training=found.training[~torch.isin(found.training, self.central_validation)])
+
     def training_samples(self, client: int) -> Tensor:
         """Return what a client trains on: indices into the training split."""
-        return self._split(client)[0]
+        return self.samples(client).training
 
     def held_out_samples(self, client: int) -> Tensor:
         """Return a client's hold-out set: indices into the training split that it never trains on."""
-        return self._split(client)[1]
+        return self.samples(client).held_out
 
-    def _split(self, client: int) -> tuple[Tensor, Tensor]:
-        experiment = self.experiment
-        generator = generator_for(experiment.seed, "held-out", client)
-        return hold_out(self.partition[client], experiment.data.partition.held_out, generator)
+    @cached_property
+    def central_validation(self) -> Tensor:
+        """The server's validation set, if it has one: indices into the training split that no client trains on."""
+        return central_validation(self.experiment, self.partition)
 
     def train(self, job: Job) -> Update:
         """Run one client's job."""
@@ -92,7 +109,7 @@ class Federation:
         dataset = self.dataset
         if experiment.faults.corruption == LABELS and self.faults([job.client], job.round)[job.client].corrupted:
             dataset = with_flipped_labels(dataset)
-        data = ClientData(dataset, self.training_samples(job.client))
+        data = ClientData(dataset, self.training_samples(job.client), self.objective)
         return train_client(job, self.algorithm, self.model, data, training)
 
     def faults(self, clients: Iterable[int], round_number: int) -> dict[int, Fault]:
@@ -107,29 +124,57 @@ class Federation:
         """Return the task of a client that receives these weights in a round."""
         experiment = self.experiment
         received = on_device(weights, self.device)
-        return make_task(self.model, received, experiment.learning_rate(round_number), experiment.client.momentum)
+        lr, momentum = experiment.learning_rate(round_number), experiment.client.momentum
+        return make_task(self.model, received, lr, momentum, self.objective)
 
     def evaluate(self, weights: Weights, start: int = 0, stop: int | None = None) -> Tally:
         """Count the answers of a model on the test set, or on a part of it."""
         return self.evaluate_on(weights, self.dataset.test.select(slice(start, stop)))
 
-    def evaluate_client(self, weights: Weights, client: int) -> Tally:
-        """Count the answers of a model on a client's hold-out set."""
-        return self.evaluate_on(weights, self.dataset.train, self.held_out_samples(client))
+    def evaluate_validation(self, weights: Weights, start: int = 0, stop: int | None = None) -> Tally:
+        """Count the answers of a model on the server's validation set, or on a part of it."""
+        return self.evaluate_on(weights, self.dataset.train, self.central_validation[start:stop])
+
+    def evaluate_client(self, weights: Weights, client: int, part: OwnPart = "held_out") -> Tally:
+        """Count the answers of a model on a client's hold-out set or validation set."""
+        tally = self.evaluate_on(weights, self.dataset.train, getattr(self.samples(client), part))
+        if self.objective.primary.name in COUNTED or not sum(tally.examples):
+            return replace(tally, scores=Scores())
+        primary = self.metrics(tally)[self.objective.primary.key]
+        assert not isinstance(primary, list)
+        return replace(tally, scores=Scores(), primary=math.nan if primary is None else primary)
+
+    def metrics(self, tally: Tally) -> dict[str, Value]:
+        """Return the metrics of a test by key, the primary one first."""
+        return values_of(tally, self.scorer)
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """What computes the metrics of a test."""
+        return Scorer(self.objective)
 
     def evaluate_on(self, weights: Weights, split: Split, indices: Tensor | None = None) -> Tally:
         """Count the answers of a model on a split, or on its samples at `indices`."""
         size = self.experiment.server.evaluate_batch
         batches = evaluation_batches(split, self.dataset, size, self.device, indices)
-        return evaluate(self.model, on_device(weights, self.device), batches, self.dataset.classes)
+        return evaluate(self.model, on_device(weights, self.device), batches, self.scorer)
 
 
-def build_federation(experiment: Experiment) -> Federation:
-    """Load the data, split it among the clients and build the model, as the experiment says."""
+def build_federation(experiment: Experiment, data: object = None) -> Federation:
+    """Load the data, split it among the clients and build the model, as the experiment says.
+
+    `data` is the data itself, if it is in memory.
+    """
     check_optimizer(experiment.client)
-    dataset = load_dataset(experiment.data)
+    if data is not None and experiment.data.name != IN_MEMORY:
+        if "name" in experiment.data.model_fields_set:
+            raise InputError(f"data.name: must not be set if the data is passed (got {experiment.data.name!r})")
+        experiment = experiment.override({"data.name": IN_MEMORY})
+    dataset = load_dataset(experiment.data, experiment.task.kind, data)
     experiment = fill_defaults(experiment, dataset)
-    return assemble(experiment, dataset, partition_of(experiment, dataset))
+    federation = assemble(experiment, dataset, partition_of(experiment, dataset))
+    _warn_of_strength(federation.algorithm, federation.model)
+    return federation
 
 
 def node_federation(experiment: Experiment, source: str, client: int) -> Federation:
@@ -137,7 +182,7 @@ def node_federation(experiment: Experiment, source: str, client: int) -> Federat
     if experiment.data.name != PRIVATE:
         name = experiment.data.name
         raise InputError(f"data: must not be set for this node: the experiment's data is {name!r} (got {source!r})")
-    dataset = with_image_settings(load_private(source, experiment.data), experiment.data)
+    dataset = with_image_settings(load_private(source, experiment.data, experiment.task.kind), experiment.data)
     experiment = fill_defaults(experiment, dataset)
     partition = partition_of(experiment, dataset)
     if client >= len(partition):
@@ -149,10 +194,12 @@ def node_federation(experiment: Experiment, source: str, client: int) -> Federat
 def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> Federation:
     """Return a federation on data that is already loaded and split among the clients."""
     _check_batch(experiment, dataset, partition)
+    _check_central_validation(experiment, partition)
     device = choose_device(experiment.engine.device)
+    objective = make_objective(experiment.task, dataset)
     model = build_split_model(
         experiment.model,
-        ModelShape(dataset.input_shape, dataset.classes),
+        model_shape(dataset, objective),
         key_for(experiment.seed, "model"),
         device,
         getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
@@ -163,18 +210,87 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
     check_optimizer_on(experiment.client, {name: weights[name] for name in model.names if name not in frozen})
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
-    return Federation(experiment, dataset, partition, model, algorithm, device)
+    federation = Federation(experiment, dataset, partition, model, algorithm, device, objective)
+    _ = federation.scorer  # refuses an unsuitable metric before any work
+    return federation
+
+
+def try_own_code(federation: Federation) -> None:
+    """Raise `InputError` if a loss or a metric of the user's own fails, before anything is written."""
+    objective, data, model = federation.objective, federation.dataset, federation.model
+    weights = federation.initial_weights()
+    if objective.own_loss is not None:
+        for batch in evaluation_batches(data.train, data, federation.experiment.client.batch_size, federation.device):
+            outputs = model.outputs(on_device(weights, federation.device), batch.inputs)[1]
+            objective.loss(outputs.detach().requires_grad_(), batch.labels)
+            break
+    if any(":" in measure.name for measure in objective.measures) and len(data.test):
+        federation.metrics(federation.evaluate_on(weights, data.test))
+
+
+def _warn_of_strength(algorithm: Algorithm, model: SplitModel) -> None:
+    """Warn if a perturbation outweighs a head with one output, all of whose weights have Lambda 1 by columns."""
+    how, head = algorithm.perturbation, pick(model.initial_weights(), model.head_names)
+    if how is None or how.where != "head" or how.strength != "adaptive-column":
+        return
+    size = float(norm(head))
+    if how.rho > size and all(tensor.shape[:1] == (1,) for tensor in head.values()):
+        log.warning(
+            "algorithm.rho: the model has one output, so 'adaptive-column' perturbs its head by all of rho = %g, more "
+            "than the %.2g of its weights; set a smaller algorithm.rho, or algorithm.strength to 'adaptive'",
+            how.rho,
+            size,
+        )
+
+
+def model_shape(dataset: Dataset, objective: Objective) -> ModelShape:
+    """Return what a model for this data and task is sized for."""
+    first = dataset.train if len(dataset.train) else dataset.test
+    inputs = first.inputs
+    is_real = isinstance(inputs, Tensor) and inputs.dtype != torch.int64
+    examples = None if is_real else _examples(first, dataset)
+    shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) and not is_real else dataset.input_shape
+    if isinstance(examples, dict):
+        shape = tuple(next(iter(examples.values())).shape[1:])
+    return ModelShape(
+        input_shape=dataset.input_shape,
+        classes=objective.classes,
+        categories=dataset.codes,
+        vocabulary=None if is_real else dataset.vocabulary,
+        output_shape=objective.output_shape(shape),
+        examples=examples,
+    )
+
+
+def _examples(split: Split, dataset: Dataset) -> Inputs:
+    """Return the first two inputs; zeros if there are none, as for a server of private data."""
+    for batch in evaluation_batches(split, dataset, 2):
+        return batch.inputs
+    zeros = {name: tensor.new_zeros(2, *tensor.shape[1:]) for name, tensor in tensors_of(split.inputs).items()}
+    single = zeros.get("")
+    return zeros if single is None else single
 
 
 def _check_batch(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) -> None:
     """Raise `InputError` if one batch of padded images does not fit into memory."""
-    if dataset.train.inputs.dtype != torch.uint8:
+    if dataset.train.images is None:
         return
-    channels, height, width = dataset.train.inputs.shape[1:]
+    channels, height, width = dataset.train.images.shape[1:]
     pad, largest = dataset.augmentation.pad, max(map(len, partition), default=0)
     count = min(experiment.client.batch_size, largest)
     padded = (height + 2 * pad) * (width + 2 * pad)
     require_memory(count * channels * padded, f"data.augmentation.pad: a batch of {count} images padded by {pad:,}")
+
+
+def _check_central_validation(experiment: Experiment, partition: list[Tensor]) -> None:
+    """Raise `InputError` if the server's validation set leaves a client nothing to train on."""
+    central = central_validation(experiment, partition)
+    for client, indices in enumerate(partition if len(central) else ()):
+        if bool(torch.isin(split_samples(experiment, indices, client).training, central).all()):
+            raise InputError(
+                f"data.validation: {experiment.data.validation:g} of the training set leaves client {client}, which "
+                f"has {len(indices)} samples, none to train on; use a smaller share, or data.validation_by = 'client'"
+            )
 
 
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
@@ -190,12 +306,18 @@ def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
     if partition.clients is None and partition.kind not in ("own", "file"):
         changes["data.partition.clients"] = clients
     if experiment.model.name is None:
-        changes["model.name"] = default_model(dataset)
+        changes["model.name"] = default_model(dataset, experiment.task.kind)
     return experiment.override(changes) if changes else experiment
 
 
-def default_model(dataset: Dataset) -> str:
-    """Return `cnn` for images, `small` for tiny ones, `mlp` for vectors."""
+def default_model(dataset: Dataset, kind: TaskKind) -> str:
+    """Return `cnn` for images, `small` for tiny ones, `mlp` for vectors, and what the other data takes."""
+    if kind == "segmentation":
+        return "unet"
+    if dataset.vocabulary is not None:
+        return "text"
+    if not isinstance(dataset.train.inputs, Tensor):
+        return "tabular"
     if len(dataset.input_shape) != 3:
         return "mlp"
     return "cnn" if min(dataset.input_shape[1:]) >= 16 else "small"

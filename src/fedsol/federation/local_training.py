@@ -17,14 +17,16 @@ from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.federation.optimizer import make_optimizer
 from fedsol.models.split import SplitModel
+from fedsol.objectives.base import CLASSES, Objective
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """A client's training samples: indices into a dataset's training split."""
+    """A client's training samples, indices into a dataset's training split, and what is learned from them."""
 
     dataset: Dataset
     indices: Tensor
+    objective: Objective = CLASSES
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def train_client(
     after_epoch: AfterEpoch = lambda _epoch, _weights: None,
 ) -> Update:
     """Train the job's weights on the client's data with the algorithm's gradient; change none of the inputs."""
-    task = make_task(model, on_device(job.weights, training.device), training.lr, training.settings.momentum)
+    weights = on_device(job.weights, training.device)
+    task = make_task(model, weights, training.lr, training.settings.momentum, data.objective)
     local = clone(task.anchor)
     model.train(True)
     with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
@@ -71,10 +74,10 @@ def train_client(
     )
 
 
-def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float) -> Task:
+def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float, objective: Objective) -> Task:
     """Return the task of a client that received these weights."""
     buffers = pick(weights, model.buffers)
-    return Task(model, pick(weights, model.names), buffers, clone(buffers), lr, momentum)
+    return Task(model, pick(weights, model.names), buffers, clone(buffers), lr, momentum, objective)
 
 
 def steps_of(examples: int, work: float, settings: ClientSettings, algorithm: Algorithm) -> int:

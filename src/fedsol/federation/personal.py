@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -13,16 +14,19 @@ from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.personal import KNNPer, LocalOnly
 from fedsol.config.fields import Count, Number, Share
 from fedsol.config.tables import Settings, input_error, setting
+from fedsol.core.files import disk_errors_named
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
 from fedsol.core.weights import Weights, clone, on_device
 from fedsol.data.batches import evaluation_batches
+from fedsol.data.description import describe_data
 from fedsol.data.types import KNOWN_KEYS_ONLY, Split
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.federation.local_training import ClientData, LocalTraining, train_client
 from fedsol.federation.neighbors import Answers, Memory, choose_mixing
 from fedsol.federation.sampling import hold_out
+from fedsol.federation.trained import TrainedModel
 
 Method = Literal["finetune", "knn-per", "local-only"]
 
@@ -61,6 +65,7 @@ class PersonalSettings(Settings):
     mixing: Share | Literal["chosen"] = setting(
         KNNPer.mixing, "knn-per: weight of the neighbors' answer, or chosen per client on its hold-out set"
     )
+    save: bool = setting(False, "save every client's model after the most epochs, on the disk of its own machine")
     after_round: Number = setting(0, "rounds that the global model has seen")
 
     def __init__(self, **values: Any) -> None:
@@ -103,7 +108,14 @@ def resolve_settings(
 
 
 def check_settings(federation: Federation, settings: PersonalSettings) -> None:
-    """Refuse tests for which there is no data."""
+    """Refuse other tasks, tests for which there is no data, and models that are more than weights."""
+    if federation.objective.kind != "classification":
+        kind = federation.objective.kind
+        raise InputError(
+            f"task.kind: personal models are for classification, whose accuracy is compared (got {kind!r})"
+        )
+    if settings.save and settings.method == "knn-per":
+        raise InputError("save: is not allowed with 'knn-per', whose model is also what it remembers of its samples")
     check_held_out(federation.experiment.data.partition.held_out, settings)
     if settings.test == "matched" and not len(federation.dataset.test):
         raise InputError("test: must be 'held-out' for data without a test set (got 'matched')")
@@ -214,23 +226,49 @@ _RESULTS = TypeAdapter(PersonalResult)
 
 
 def personalize_client(
-    federation: Federation, weights: Weights, client: int, settings: PersonalSettings
+    federation: Federation, weights: Weights, client: int, settings: PersonalSettings, folder: Path | None = None
 ) -> PersonalResult:
-    """Make a client's own models with resolved settings and test them. Pure; `local-only` ignores the weights."""
+    """Make a client's own models with resolved settings and test them; `local-only` ignores the weights.
+
+    With `settings.save`, the model after the most epochs is saved in the folder.
+    """
     start = federation.initial_weights() if settings.method == "local-only" else weights
     sets = own_sets(federation, client, settings)
     labels = federation.dataset.train.labels[federation.training_samples(client)]
-    return PersonalResult(
+    tuned = dict(sorted(fine_tuned(federation, start, client, settings).items()))
+    result = PersonalResult(
         client=client,
         size=len(labels),
         classes=int((torch.bincount(labels) > 0).sum()),
         test_size=len(sets.test.indices),
         before=_accuracy(_correct(federation, start, sets.test), sets),
-        after=tuple(
-            _outcome(federation, tuned, client, epochs, sets, settings)
-            for epochs, tuned in sorted(fine_tuned(federation, start, client, settings).items())
-        ),
+        after=tuple(_outcome(federation, own, client, epochs, sets, settings) for epochs, own in tuned.items()),
     )
+    if settings.save and folder is not None:
+        _save(federation, tuned[max(tuned)], result, settings, folder)
+    return result
+
+
+def model_path(folder: Path, client: int) -> Path:
+    """Return the file of a client's model."""
+    return folder / f"client-{client:06d}.safetensors"
+
+
+def _save(
+    federation: Federation, weights: Weights, result: PersonalResult, settings: PersonalSettings, folder: Path
+) -> None:
+    experiment, last = federation.experiment, result.after[-1]
+    facts = {
+        "rounds": settings.after_round,
+        "client": result.client,
+        "personal": f"{settings.method}, {last.epochs} epoch{'s' * (last.epochs != 1)}",
+        "evaluated": f"on {result.test_size} samples of the client's own test set ({settings.test})",
+        "metrics": {"accuracy before": result.before, "accuracy": last.accuracy},
+    }
+    data = describe_data(federation.dataset, experiment.data)
+    with disk_errors_named(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        TrainedModel(experiment, weights, data, facts).save(model_path(folder, result.client))
 
 
 def fine_tuned(federation: Federation, weights: Weights, client: int, settings: PersonalSettings) -> dict[int, Weights]:
@@ -258,7 +296,7 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
         federation.device,
         settings.lr_decay,
     )
-    data = ClientData(federation.dataset, federation.training_samples(client))
+    data = ClientData(federation.dataset, federation.training_samples(client), federation.objective)
     job = Job(client, settings.after_round + 1, weights)
     plain = settings.method == "local-only" or settings.steps == "plain"
     rule = Algorithm() if plain else federation.algorithm.fine_tuning()

@@ -1,4 +1,7 @@
-"""Which clients take part in a round, and which of its samples a client holds out."""
+"""Which clients take part in a round, and which of its samples a client trains on, validates with and holds out."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,11 +29,20 @@ def sample_clients(experiment: Experiment, clients: int, round_number: int) -> l
 
 
 def sample_testers(experiment: Experiment, clients: int, round_number: int) -> list[int]:
-    """Return the ids of the clients that test the model of a round on their hold-out sets, ascending."""
-    if not experiment.data.partition.held_out:
-        return []
+    """Return the ids of the clients that test the model of a round on sets of their own, ascending."""
     order = torch.randperm(clients, generator=generator_for(experiment.seed, "testers", round_number))
     return sorted(order[: experiment.server.evaluate_clients].tolist())
+
+
+def share_size(share: float, samples: int) -> int:
+    """Return how many of a client's samples a share is: at least one, and not all, if that is possible."""
+    return min(max(1, round(share * samples)), samples - 1) if share and samples > 1 else 0
+
+
+def training_size(experiment: Experiment, samples: int) -> int:
+    """Return how many of a client's samples it trains on; about as many if the server has the validation set."""
+    rest = samples - share_size(experiment.data.partition.held_out, samples)
+    return rest - share_size(experiment.data.validation, rest)
 
 
 def hold_out(indices: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -38,8 +50,45 @@ def hold_out(indices: Tensor, share: float, generator: torch.Generator) -> tuple
 
     If the share is not 0 and there are two samples or more, both parts have at least one.
     """
-    if not share or len(indices) < 2:
+    size = share_size(share, len(indices))
+    if not size:
         return indices, indices[:0]
-    size = min(max(1, round(share * len(indices))), len(indices) - 1)
     order = torch.randperm(len(indices), generator=generator)
     return indices[order[size:].sort().values], indices[order[:size].sort().values]
+
+
+OwnPart = Literal["held_out", "validation"]
+"""The parts of its samples that a client tests models on."""
+
+
+def own_parts(experiment: Experiment) -> list[OwnPart]:
+    """Return which of these parts clients have."""
+    by_client = experiment.data.validation if experiment.data.validation_by == "client" else 0.0
+    shares: dict[OwnPart, float] = {"held_out": experiment.data.partition.held_out, "validation": by_client}
+    return [part for part, share in shares.items() if share]
+
+
+class ClientSamples(NamedTuple):
+    """The samples of a client, each of them in one part."""
+
+    training: Tensor
+    validation: Tensor
+    held_out: Tensor
+
+
+def split_samples(experiment: Experiment, indices: Tensor, client: int) -> ClientSamples:
+    """Split a client's samples: first its hold-out set, so that it is the same with and without validation."""
+    data, seed = experiment.data, experiment.seed
+    share = data.validation if data.validation_by == "client" else 0.0
+    rest, held_out = hold_out(indices, data.partition.held_out, generator_for(seed, "held-out", client))
+    training, validation = hold_out(rest, share, generator_for(seed, "validation set", client))
+    return ClientSamples(training, validation, held_out)
+
+
+def central_validation(experiment: Experiment, partition: Sequence[Tensor]) -> Tensor:
+    """Return the server's validation set: a share of what all clients together do not hold out, ascending."""
+    share = experiment.data.validation if experiment.data.validation_by == "central" else 0.0
+    if not share:
+        return torch.zeros(0, dtype=torch.int64)
+    rest = [split_samples(experiment, indices, client).training for client, indices in enumerate(partition)]
+    return hold_out(torch.cat(rest).sort().values, share, generator_for(experiment.seed, "validation set"))[1]

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from fedsol.core.messages import Job, State, Update
@@ -10,6 +11,7 @@ from fedsol.core.weights import Weights
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation
 from fedsol.federation.personal import PersonalResult, PersonalSettings, personalize_client
+from fedsol.federation.sampling import OwnPart
 
 A = TypeVar("A", covariant=True)
 """What answers a task."""
@@ -80,13 +82,22 @@ class EvaluateTest(_Weights[Tally]):
 
 
 @dataclass(frozen=True)
-class EvaluateClient(_Weights[Tally]):
-    """Evaluate on the hold-out set of a client."""
-
-    client: int
+class EvaluateValidation(EvaluateTest):
+    """Evaluate on the server's validation set, likewise."""
 
     def answer(self, federation: Federation) -> Tally:
-        return federation.evaluate_client(self.weights, self.client)
+        return federation.evaluate_validation(self.weights, self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class EvaluateClient(_Weights[Tally]):
+    """Evaluate on the hold-out set or on the validation set of a client."""
+
+    client: int
+    part: OwnPart = "held_out"
+
+    def answer(self, federation: Federation) -> Tally:
+        return federation.evaluate_client(self.weights, self.client, self.part)
 
 
 @dataclass(frozen=True)
@@ -95,9 +106,11 @@ class Personalize(_Weights[PersonalResult]):
 
     client: int
     settings: PersonalSettings
+    folder: Path | None = None
+    """Where its model is saved, if that is asked for."""
 
     def answer(self, federation: Federation) -> PersonalResult:
-        return personalize_client(federation, self.weights, self.client, self.settings)
+        return personalize_client(federation, self.weights, self.client, self.settings, self.folder)
 
     def cost(self, federation: Federation) -> float:
         return len(federation.partition[self.client])
@@ -105,7 +118,17 @@ class Personalize(_Weights[PersonalResult]):
 
 def test_set_tasks(federation: Federation, weights: Weights, workers: int) -> list[EvaluateTest]:
     """Split the test set among workers, in whole batches, so that the batches do not depend on their number."""
-    size, examples = federation.experiment.server.evaluate_batch, len(federation.dataset.test)
+    ranges = _ranges(len(federation.dataset.test), federation.experiment.server.evaluate_batch, workers)
+    return [EvaluateTest(weights, part.start, part.stop) for part in ranges]
+
+
+def validation_tasks(federation: Federation, weights: Weights, workers: int) -> list[EvaluateValidation]:
+    """Split the server's validation set among workers, likewise."""
+    ranges = _ranges(len(federation.central_validation), federation.experiment.server.evaluate_batch, workers)
+    return [EvaluateValidation(weights, part.start, part.stop) for part in ranges]
+
+
+def _ranges(examples: int, batch: int, workers: int) -> list[range]:
     parts = max(workers, min(4 * workers, examples // SMALLEST_PART)) if workers > 1 else 1
-    per_part = -(-examples // (parts * size)) * size
-    return [EvaluateTest(weights, start, min(start + per_part, examples)) for start in range(0, examples, per_part)]
+    size = max(1, -(-examples // (parts * batch)) * batch)
+    return [range(start, min(start + size, examples)) for start in range(0, examples, size)]

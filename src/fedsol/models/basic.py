@@ -10,7 +10,7 @@ class Classifier(nn.Module):
     """A body that computes features, and a head that computes logits from them."""
 
     body: nn.Module
-    head: nn.Linear
+    head: nn.Linear | nn.Conv2d
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return what enters the head."""

@@ -10,16 +10,17 @@ from fedsol.config.tables import ModelSettings, unknown_name
 from fedsol.core.imports import import_object
 from fedsol.core.randomness import seeded_torch
 from fedsol.core.user_code import describe_user_error
+from fedsol.data.types import Inputs, tensors_of
 from fedsol.errors import InputError
 from fedsol.models import MODELS, ModelShape
-from fedsol.models.split import SplitModel, evaluating
+from fedsol.models.split import SplitModel, call, evaluating
 
 
 def build_model(name: str, options: Mapping[str, object], shape: ModelShape, seed: int) -> nn.Module:
     """Return the model `name` (or `module:factory`), initialized from a seed.
 
-    A user's factory is called with the options, and with `input_shape`, `classes` or `num_classes` if it has
-    parameters of these names.
+    A user's factory is called with the options, and with the sizes of `ModelShape.arguments_for` that it has
+    parameters for.
     """
     with seeded_torch(seed):
         if name in MODELS:
@@ -40,7 +41,7 @@ def build_split_model(
     if settings.name is None:
         raise InputError("model.name: is missing")
     model = build_model(settings.name, settings.options, shape, seed).to(device)
-    probe = shape.probe().to(device)
+    probe = placed(shape.probe(), device)
     return SplitModel(model, find_head(model, settings.head, probe), probe, autocast)
 
 
@@ -53,15 +54,29 @@ def _build_users(reference: str, options: Mapping[str, object], shape: ModelShap
         model = factory(**{**shape.arguments_for(factory), **options})
     if not isinstance(model, nn.Module):
         raise InputError(f"{where} must return a torch.nn.Module (got a {type(model).__name__})")
-    with _errors_named(f"{where} failed on inputs of shape {(2, *shape.input_shape)}"), evaluating(model):
-        output = model(shape.probe())
-    expected = (2, shape.classes)
+    probe = shape.probe()
+    with _errors_named(f"{where} failed on inputs of {_described(probe)}"), evaluating(model):
+        output = call(model, probe)
+    expected = (2, *(shape.output_shape or (shape.classes,)))
     found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
     if found != f"shape {expected}":
-        raise InputError(f"{where} must turn 2 inputs into logits of shape {expected} (2 x classes) (got {found})")
+        size = " (2 x classes)" if len(expected) == 2 else ""
+        raise InputError(f"{where} must turn 2 inputs into logits of shape {expected}{size} (got {found})")
     if not torch.isfinite(output).all():
         raise InputError(f"{where} must return finite logits for normal inputs (got NaN or infinity)")
     return model
+
+
+def placed(inputs: Inputs, device: torch.device | str) -> Inputs:
+    """Return inputs on a device."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+def _described(inputs: Inputs) -> str:
+    shapes = [f"{name} {tuple(tensor.shape)}".strip() for name, tensor in tensors_of(inputs).items()]
+    return f"shape {', '.join(shapes)}"
 
 
 @contextmanager
@@ -69,12 +84,12 @@ def _errors_named(failure: str) -> Iterator[None]:
     """Turn an error of a user's code, which may raise anything, into an `InputError`."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{failure}: {describe_user_error(error)}") from error
 
 
-def find_head(model: nn.Module, head: str | None, probe: Tensor) -> str:
-    """Return the dotted path of the classifier: `head` if given, else the last linear layer that runs."""
+def find_head(model: nn.Module, head: str | None, probe: Inputs) -> str:
+    """Return the dotted path of the classifier: `head` if given, else the last layer that runs."""
     linear = {path: module for path, module in model.named_modules() if isinstance(module, nn.Linear)}
     if head is not None:
         paths = {path for path, _ in model.named_modules(remove_duplicate=False)}
@@ -87,13 +102,16 @@ def find_head(model: nn.Module, head: str | None, probe: Tensor) -> str:
     def record(path: str) -> Callable[..., None]:
         return lambda _module, _inputs, output: ran.append((path, output))
 
-    hooks = [module.register_forward_hook(record(path)) for path, module in linear.items()]
+    maps = {path: module for path, module in model.named_modules() if isinstance(module, nn.Conv2d)}
+    hooks = [module.register_forward_hook(record(path)) for path, module in {**linear, **maps}.items()]
     try:
         with evaluating(model):
-            logits = model(probe)
+            logits = call(model, probe)
     finally:
         for hook in hooks:
             hook.remove()
+    if logits.ndim != 4:  # only a map can come from a convolution
+        ran = [(path, output) for path, output in ran if path in linear]
     if not ran:
         raise InputError("model.head: no linear layer runs in the model; set model.head to its classifier")
     path, output = ran[-1]

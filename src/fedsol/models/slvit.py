@@ -53,7 +53,7 @@ class SLViT(Classifier):
         """Return the normalized class token that enters the head."""
         if inputs.shape[-2:] != self.size:
             inputs = F.interpolate(inputs, size=self.size, mode="bilinear", align_corners=False)
-        class_token = self.class_token.expand(len(inputs), -1, -1)
+        class_token = self.class_token.expand(inputs.shape[0], -1, -1)  # len() would fix the size of an export
         tokens = torch.cat((class_token, self.tokens(inputs)), dim=1) + self.positions
         features: Tensor = self.norm(self.blocks(tokens)[:, 0])
         return features

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedsol.data.types import Inputs, tensors_of
 from fedsol.errors import InputError
 
 _AtHead = Literal["pass", "note", "stop"]
@@ -36,7 +37,7 @@ class SplitModel:
     thread at a time can use it.
     """
 
-    def __init__(self, model: nn.Module, head: str, probe: Tensor, autocast: torch.dtype | None = None) -> None:
+    def __init__(self, model: nn.Module, head: str, probe: Inputs, autocast: torch.dtype | None = None) -> None:
         self.head = head
         self.autocast = autocast
         self._model = model
@@ -73,17 +74,17 @@ class SplitModel:
             for module in self._modules:
                 module.__dict__["training"] = mode  # nn.Module.train without its slow recursion
 
-    def outputs(self, weights: Mapping[str, Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, weights: Mapping[str, Tensor], inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return the features that enter the head, and the logits."""
         with self._holding(weights, self._slots, at_head="note"), self._precision(inputs):
-            logits: Tensor = self._model(inputs)
+            logits = call(self._model, inputs)
             return self._entered_features(), logits.float() if self.autocast else logits
 
-    def features(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def features(self, weights: Mapping[str, Tensor], inputs: Inputs) -> Tensor:
         """Return the features that enter the head; only the body runs, with its weights."""
         with self._holding(weights, self._body_slots, at_head="stop"), self._precision(inputs):
             with suppress(_HeadReachedError):
-                self._model(inputs)
+                call(self._model, inputs)
             return self._entered_features()
 
     def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
@@ -92,9 +93,10 @@ class SplitModel:
             logits: Tensor = self._head(features)
             return logits.float() if self.autocast else logits
 
-    def _precision(self, inputs: Tensor) -> AbstractContextManager[object]:
+    def _precision(self, inputs: Inputs) -> AbstractContextManager[object]:
         """Use the reduced precision of `autocast`, if set; losses are always in full precision."""
-        return torch.autocast(inputs.device.type, self.autocast) if self.autocast else nullcontext()
+        device = next(iter(tensors_of(inputs).values())).device
+        return torch.autocast(device.type, self.autocast) if self.autocast else nullcontext()
 
     @contextmanager
     def _holding(self, weights: Mapping[str, Tensor], slots: list[_Slot], at_head: _AtHead) -> Iterator[None]:
@@ -143,7 +145,7 @@ class SplitModel:
         if any(isinstance(module, _BatchNorm) for module in self._head.modules()):
             raise InputError(f"model.head: {self.head!r} must not have a batch norm")
 
-    def _check_split(self, probe: Tensor) -> None:
+    def _check_split(self, probe: Inputs) -> None:
         """Refuse a head whose output is not exactly the model's."""
         weights = self.initial_weights()
         with evaluating(self._model):
@@ -154,6 +156,12 @@ class SplitModel:
                 f"model.head: the output of {self.head!r} must be the model's output; return it unchanged (no softmax"
                 " or log_softmax), or set model.head to the module whose output the model returns"
             )
+
+
+def call(model: nn.Module, inputs: Inputs) -> Tensor:
+    """Return a model's logits: its output, or the `logits` of an output with several parts, as transformers have."""
+    output = model(inputs) if isinstance(inputs, Tensor) else model(**inputs)
+    return cast(Tensor, output if isinstance(output, Tensor) else getattr(output, "logits", output))
 
 
 _ALONE = "_fedsol_alone"
@@ -189,6 +197,20 @@ def _slots(model: nn.Module, head: nn.Module) -> list[_Slot]:
                 name = names.setdefault(id(tensor), f"{path}.{key}" if path else key)
                 slots.append(_Slot(name, cast(dict[str, Tensor], table), key, tensor, module in head_modules))
     return slots
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+    """Copy weights, as a `SplitModel` names them, into a model; return it in evaluation mode."""
+    slots = _slots(model, model)
+    if missing := {slot.name for slot in slots} ^ weights.keys():
+        raise InputError(f"model.name: the weights do not fit the model: {min(missing)!r} is in only one of them")
+    with torch.no_grad():
+        for slot in slots:
+            if slot.tensor.shape != weights[slot.name].shape:
+                found, expected = tuple(weights[slot.name].shape), tuple(slot.tensor.shape)
+                raise InputError(f"model.name: the weight {slot.name!r} must have the shape {expected} (got {found})")
+            slot.tensor.copy_(weights[slot.name])
+    return model.eval()
 
 
 @contextmanager

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedsol.analysis.base import Output
+from fedsol.data.arrays import Source, samples_of
 from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.manifest import Partition
-from fedsol.data.own import samples_of
 from fedsol.data.partition import partition_summary
 from fedsol.data.readers import read_npz
 from fedsol.federation.federation import partition_of
@@ -109,9 +110,10 @@ def medical_file(dataset: str, root: Path) -> Path | None:
 def _read(dataset: str, root: Path) -> tuple[Path, NDArray[np.uint8], NDArray[Any]]:
     path = medical_file(dataset, root)
     assert path is not None
-    samples = samples_of(read_npz(path), "test_images", "test_labels", str(path))
+    samples = samples_of(read_npz(path), "test_images", "test_labels", Source(str(path)))
     assert samples is not None
-    return path, samples.inputs.numpy(), samples.labels
+    assert isinstance(samples.inputs, Tensor)
+    return path, samples.inputs.numpy(), samples.targets
 
 
 def _count_medical(cells: Sequence[Cell], root: Path) -> dict[Key, Ours]:

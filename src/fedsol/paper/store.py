@@ -47,7 +47,7 @@ class Store:
     def finished(self, experiment: Experiment) -> Run | None:
         """Return the run of this experiment if all its rounds are done."""
         run = self._runs.get(fingerprint(experiment))
-        return run if run and len(run.rows) == experiment.rounds else None
+        return run if run and run.is_finished else None
 
     def place_for(self, experiment: Experiment) -> Path:
         """Return where a run of this experiment is or will be: a readable name that no other experiment has."""

@@ -12,7 +12,7 @@ from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import summary_of
 from fedsol.runs.groups import as_text, differences
 
-SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "seed")
+SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "validation", "validation_by", "seed")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Entry:
 
 def federation_of(description: Mapping[str, Any], settings: PersonalSettings) -> tuple[Any, ...]:
     """Return a key, equal for the same clients on the same tests; `description` is of results or of a run."""
-    return (*(description[key] for key in SAME_CLIENTS), *settings.tests)
+    return (*map(description.get, SAME_CLIENTS), *settings.tests)
 
 
 def read_entries(paths: Sequence[Path], against: Sequence[Path] = ()) -> list[Entry]:

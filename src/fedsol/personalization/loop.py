@@ -83,11 +83,14 @@ class Personalizer:
         with one_torch_thread():
             federation, weights, rounds = _load(run, self.where)
             settings = resolve_settings(federation, rounds, method, changes)
+            if settings.save and directory is None:
+                raise InputError("save: requires a directory for the models (out)")
             description = describe(federation, weights, settings)
             with directory.locked() if directory else nullcontext():
                 if directory:
                     directory.begin(description)
-                tasks = [Personalize(weights, client, settings) for client in range(federation.clients)]
+                folder = directory.models if directory else None
+                tasks = [Personalize(weights, client, settings, folder) for client in range(federation.clients)]
                 results = self._run_missing(federation, tasks, directory)
         return Personalized(description, results, directory.path if directory else None)
 
@@ -140,6 +143,6 @@ def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, 
     federation = build_federation(run.experiment.override(where))
     if run.directory and run.files.exists:
         run.files.check_same_run(federation)
-    if run.trained_rounds != federation.experiment.rounds:
+    if run.trained_rounds != federation.experiment.rounds and not run.stopped:
         log.warning("%s: only %d of %s rounds are done", run.directory, run.trained_rounds, run.experiment.rounds)
     return federation, run.weights, run.trained_rounds

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.experiment import Experiment
 from fedsol.core.files import (
     append_text,
     disk_errors_named,
@@ -29,6 +30,13 @@ from fedsol.runs.environment import environment
 DESCRIPTION, ROWS = "personal.json", "clients.jsonl"
 
 
+def parts_of(experiment: Experiment) -> dict[str, Any]:
+    """Return what decides which of its samples a client trains on."""
+    data = experiment.data
+    validation = {"validation": data.validation, "validation_by": data.validation_by} if data.validation else {}
+    return {"held_out": data.partition.held_out, **validation}
+
+
 def describe(federation: Federation, weights: Weights, settings: PersonalSettings) -> dict[str, Any]:
     """Return everything that the results depend on: for readers, and to check that a resumed one is the same."""
     experiment = federation.experiment
@@ -38,7 +46,7 @@ def describe(federation: Federation, weights: Weights, settings: PersonalSetting
         "data": experiment.data.name,
         "data_sha256": data_hash(federation.dataset),
         "partition_sha256": partition_hash([indices.numpy() for indices in federation.partition]),
-        "held_out": experiment.data.partition.held_out,
+        **parts_of(experiment),
         "model": experiment.model.model_dump(mode="json"),
         "client": experiment.client.model_dump(mode="json"),
         "clients": federation.clients,
@@ -53,6 +61,11 @@ class PersonalDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    @property
+    def models(self) -> Path:
+        """The folder of the clients' models, if they are saved."""
+        return self.path / "models"
 
     @property
     def exists(self) -> bool:

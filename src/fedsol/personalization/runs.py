@@ -15,7 +15,7 @@ from fedsol.errors import InputError
 from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
 from fedsol.personalization.loop import Personalizer, check_directory, check_no_run
-from fedsol.personalization.results import PersonalDirectory
+from fedsol.personalization.results import PersonalDirectory, parts_of
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.plots.personal import Accuracies, draw_distribution, draw_sizes
 from fedsol.runs.directory import RunDirectory
@@ -134,10 +134,9 @@ def _check_run(path: Path, request: Request) -> tuple[Any, ...]:
     run = Run.load(path)
     experiment = run.experiment
     settings = PersonalSettings(**{"method": request.method_for(path), **request.changes})
-    held_out = experiment.data.partition.held_out
-    check_held_out(held_out, settings)
+    check_held_out(experiment.data.partition.held_out, settings)
     run.check_model()
-    return federation_of({**run.files.read_hashes(), "held_out": held_out, "seed": experiment.seed}, settings)
+    return federation_of({**run.files.read_hashes(), **parts_of(experiment), "seed": experiment.seed}, settings)
 
 
 def write_report(entries: Sequence[Entry], target: Path) -> None:

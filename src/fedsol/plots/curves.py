@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from fedsol.config.task import ACCURACY, Measure
 from fedsol.core.statistics import MeanStd, sample_mean_std
 from fedsol.errors import InputError
 from fedsol.plots.panels import integer_ticks, percent_ticks
@@ -19,7 +20,6 @@ from fedsol.plots.style import Figure, fedsol_style, legend_outside, light_grid,
 
 DIVERGED = MeanStd(math.nan, math.nan)
 MARKERS_PER_CURVE = 8
-ACCURACIES = (("test_accuracy", "test accuracy"), ("held_out_accuracy", "accuracy on the clients' hold-out sets"))
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows of metrics.jsonl."""
@@ -45,13 +45,18 @@ def has_values(curve: Curve) -> bool:
     return any(value is not None for row in curve.values for value in row)
 
 
-def accuracy_curves(runs: Sequence[tuple[str, Sequence[Rows]]]) -> tuple[list[Curve], str]:
+def result_curves(runs: Sequence[tuple[str, Sequence[Rows]]], measure: Measure = ACCURACY) -> tuple[list[Curve], str]:
     """Return a curve for each label from the rows of its runs, and what the curves show.
 
-    That is the accuracy on the global test set; if no run has one (in a deployment), on the clients' hold-out sets.
+    That is a metric on the global test set; if no run has one (in a deployment), on the clients' hold-out sets, or else
+    on validation sets.
     """
     every = [row for _, seeds in runs for rows in seeds for row in rows]
-    key, name = next((pair for pair in ACCURACIES if any(row.get(pair[0]) is not None for row in every)), ACCURACIES[0])
+    test = (f"test_{measure.key}", f"test {measure.title}")
+    held_out = (f"held_out_{measure.key}", f"{measure.title} on the clients' hold-out sets")
+    validation = (f"validation_{measure.key}", f"validation {measure.title}")
+    known = (pair for pair in (test, held_out, validation) if any(row.get(pair[0]) is not None for row in every))
+    key, name = next(known, test)
     curves = [
         curve_by_round(label, [{row["round"]: row.get(key) for row in rows} for rows in seeds]) for label, seeds in runs
     ]
@@ -79,15 +84,21 @@ def mean_and_std(curve: Curve) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]
 
 
 def draw_curves(
-    series: Sequence[Curve], path: str | Path, title: str | None = None, ylabel: str = "test accuracy"
+    series: Sequence[Curve],
+    path: str | Path,
+    title: str | None = None,
+    ylabel: str = "test accuracy",
+    measure: Measure = ACCURACY,
 ) -> Path:
     """Draw all curves into one picture and write it (PNG or PDF)."""
     with fedsol_style():
-        return save_figure(curves_figure(series, title, ylabel), path)
+        return save_figure(curves_figure(series, title, ylabel, measure), path)
 
 
-def curves_figure(series: Sequence[Curve], title: str | None = None, ylabel: str = "test accuracy") -> Figure:
-    """Return a figure of curves of shares, shown in %; a curve without values appears in the legend only."""
+def curves_figure(
+    series: Sequence[Curve], title: str | None = None, ylabel: str = "test accuracy", measure: Measure = ACCURACY
+) -> Figure:
+    """Return a figure of curves, of shares in %; a curve without values appears in the legend only."""
     if not series:
         raise InputError("there are no curves to draw")
     if not any(has_values(curve) for curve in series):
@@ -95,7 +106,7 @@ def curves_figure(series: Sequence[Curve], title: str | None = None, ylabel: str
     below = len(series) > 10 or max(len(curve.label) for curve in series) > 24
     figure = new_figure(7.2, 4.0 + 0.2 * len(series) if below else 4.0)
     axes = figure.add_subplot()
-    lines = curve_panel(axes, series, title or "", "round", ylabel, percent=True)
+    lines = curve_panel(axes, series, title or "", "round", ylabel, percent=measure.is_share)
     rounds = [number for curve in series for number in curve.rounds]
     room = 0.015 * (max(rounds) - min(rounds)) or 0.5
     axes.set_xlim(min(rounds) - room, max(rounds) + room)  # also where a diverged curve has nothing to draw

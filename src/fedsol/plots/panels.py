@@ -35,7 +35,7 @@ Spread = tuple[float, float, float]
 def number_panel(
     axes: Axes, lines: Mapping[str, Sequence[Spread]], xlabel: str, ylabel: str, names: Sequence[str] | None = None
 ) -> list[Line2D]:
-    """Draw shares in % over a number, with a line and a band for each name; a wide range gets a log scale.
+    """Draw values over a number, with a line and a band for each name; a wide range gets a log scale.
 
     A line has the look of its position in `names` (default: those of this panel).
     """
@@ -53,7 +53,6 @@ def number_panel(
         axes.xaxis.set_major_locator(FixedLocator(values))
         axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:g}")
-    percent_ticks(axes.yaxis)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     light_grid(axes)
     return drawn

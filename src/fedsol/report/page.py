@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.config.overrides import flatten
+from fedsol.config.task import ACCURACY, MEASURES, Measure
 from fedsol.core.files import write_output
 from fedsol.errors import InputError
 from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
@@ -42,6 +43,8 @@ def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> d
     return {
         "live": live,
         "done": done,
+        "primary": _measure(runs[0].primary if runs else ACCURACY),
+        "shares": [measure.key for measure in MEASURES.values() if measure.is_share],
         "groups": [{"label": group.label, "runs": group.runs} for group in groups],
         "differences": {
             key: [None if value is None else as_text(value) for value in column]
@@ -88,11 +91,23 @@ def _hash_source(content: str) -> str:
     return f"'sha256-{digest}'"
 
 
+def _measure(measure: Measure) -> dict[str, Any]:
+    """Return the metric that the page shows first: the primary one of the first run."""
+    return {
+        "key": measure.key,
+        "title": measure.title,
+        "higher": measure.higher_is_better,
+        "share": measure.is_share,
+    }
+
+
 def _run_data(run: Run, name: str) -> dict[str, Any]:
     return {
         "seed": run.seed,
         "dataset": run.settings.get("data.name", "?"),
         "planned": run.settings.get("rounds"),
+        "stopped": run.stopped.reason if run.stopped else None,
+        "best": run.best_round if run.selection.has_validation else None,
         "metrics": to_columns(run.rows),
         "analyses": analyses_of(run),
         "clients": [asdict(one) for one in clients_of(run)],

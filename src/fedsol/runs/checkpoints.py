@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,50 +44,44 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """A folder of `round-NNNNNN` folders, and `clients` with the files that they refer to."""
+    """A folder of `round-NNNNNN` folders, `clients` with the files that they refer to, and `best`.
+
+    `best` has folders like the others, without late updates and states of clients: the best round as of each of them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.client_folder = folder / "clients"
+        self.best_folder = folder / "best"
 
     def save(
         self, round_number: int, server: ServerState, late: Sequence[Update], states: ClientStates, rows_sha256: str
     ) -> None:
         """Write a checkpoint, make it visible by one rename, then remove the oldest."""
-        target = self.folder / f"round-{round_number:06d}"
-        temporary = target.with_name(f".{target.name}.tmp")
         with disk_errors_named(self.folder):
             clients = states.save()
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            model = {**prefixed("weights", server.weights), **prefixed("state", server.state)}
-            content = tensors_to_bytes({**model, **prefixed("optimizer", server.optimizer)})
-            write_atomically(temporary / "server.safetensors", content)
-            late_entries = []
-            for number, update in enumerate(late):
-                values, tensors = pack_update(update)
-                late_content = tensors_to_bytes(tensors)
-                write_atomically(temporary / f"late-{number}.safetensors", late_content)
-                late_entries.append({"values": values, "sha256": sha256(late_content)})
-            description = {
-                "round": round_number,
-                "clients": server.clients,
-                "parameters": server.parameters,
-                "server_sha256": sha256(content),
-                "rows_sha256": rows_sha256,
-                "late": late_entries,
-                "recent_changes": server.recent_changes,
-                "client_states": {
-                    str(key.client): {"round": key.round, "sha256": saved} for key, saved in clients.items()
-                },
-            }
-            text = json.dumps(description, indent=1)
-            write_atomically(temporary / "checkpoint.json", f"{text}\n{sha256(text.encode())}\n")
-            if target.exists():
-                shutil.rmtree(target)
-            temporary.rename(target)
-            flush_folder(self.folder)
+            _write(self.folder, Checkpoint(round_number, server, list(late), clients, rows_sha256))
             self._drop_old(round_number, states)
+
+    def save_best(self, round_number: int, server: ServerState, rows_sha256: str) -> None:
+        """Write the checkpoint of the best round so far; earlier ones stay until `drop_bests`."""
+        with disk_errors_named(self.best_folder):
+            _write(self.best_folder, Checkpoint(round_number, server, [], {}, rows_sha256))
+
+    def drop_bests(self, rounds: Collection[int | None]) -> None:
+        """Remove the checkpoints of all but these best rounds."""
+        names = {_name(number) for number in rounds if number is not None}
+        for folder in self.best_folder.glob("round-*"):
+            if folder.name not in names:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def best(self, round_number: int) -> Checkpoint:
+        """Return the checkpoint of the best round; raise `RunError` if it is missing or damaged."""
+        return self._read(self.best_folder / _name(round_number))
+
+    def rounds(self) -> list[int]:
+        """Return the rounds that have a checkpoint, valid or not, newest first."""
+        return [int(folder.name.removeprefix("round-")) for folder in self._by_age()]
 
     def newest(self, rounds: int | None = None) -> Checkpoint | None:
         """Return the newest valid checkpoint of at most this many rounds; skip invalid ones with a warning."""
@@ -103,7 +97,7 @@ class Checkpoints:
 
     def oldest_round(self) -> int:
         """Return the earliest round that the run can resume from; 0 without a checkpoint."""
-        return min((int(folder.name.removeprefix("round-")) for folder in self._by_age()), default=0)
+        return min(self.rounds(), default=0)
 
     def exist(self) -> bool:
         """Return whether there is any checkpoint, valid or not."""
@@ -134,7 +128,7 @@ class Checkpoints:
 
     def _drop_old(self, round_number: int, states: ClientStates) -> None:
         """Remove all but the newest checkpoints up to this round; one of a later round is damaged and was skipped."""
-        folders = [folder for folder in self._by_age() if folder.name <= f"round-{round_number:06d}"][:CHECKPOINTS]
+        folders = [folder for folder in self._by_age() if folder.name <= _name(round_number)][:CHECKPOINTS]
         for folder in set(self._by_age()) - set(folders):
             shutil.rmtree(folder, ignore_errors=True)
         referred: set[Key] = set()
@@ -142,6 +136,45 @@ class Checkpoints:
             with contextlib.suppress(RunError):
                 referred.update(_client_states(_read_description(folder / "checkpoint.json")))
         states.remove_files_except(referred)
+
+
+def _name(round_number: int) -> str:
+    return f"round-{round_number:06d}"
+
+
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint into a folder and make it visible by one rename."""
+    target, server = folder / _name(checkpoint.round), checkpoint.server
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    model = {**prefixed("weights", server.weights), **prefixed("state", server.state)}
+    content = tensors_to_bytes({**model, **prefixed("optimizer", server.optimizer)})
+    write_atomically(temporary / "server.safetensors", content)
+    late_entries = []
+    for number, update in enumerate(checkpoint.late):
+        values, tensors = pack_update(update)
+        late_content = tensors_to_bytes(tensors)
+        write_atomically(temporary / f"late-{number}.safetensors", late_content)
+        late_entries.append({"values": values, "sha256": sha256(late_content)})
+    description = {
+        "round": checkpoint.round,
+        "clients": server.clients,
+        "parameters": server.parameters,
+        "server_sha256": sha256(content),
+        "rows_sha256": checkpoint.rows_sha256,
+        "late": late_entries,
+        "recent_changes": server.recent_changes,
+        "client_states": {
+            str(key.client): {"round": key.round, "sha256": saved} for key, saved in checkpoint.clients.items()
+        },
+    }
+    text = json.dumps(description, indent=1)
+    write_atomically(temporary / "checkpoint.json", f"{text}\n{sha256(text.encode())}\n")
+    if target.exists():
+        shutil.rmtree(target)
+    temporary.rename(target)
+    flush_folder(folder)
 
 
 def _client_states(description: Mapping[str, Any]) -> dict[Key, str]:

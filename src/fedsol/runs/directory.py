@@ -15,20 +15,24 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedsol.config.experiment import Experiment
-from fedsol.config.overrides import differing_keys
+from fedsol.config.overrides import differing_keys, flatten
 from fedsol.config.tables import PRIVATE
 from fedsol.core.files import append_text, disk_errors_named, make_directory, read_json_object, write_atomically
+from fedsol.data.description import DATA_FILE, describe_data
 from fedsol.data.manifest import Manifest, label_counts, load_manifest, partition_hash, save_manifest
-from fedsol.data.types import Dataset
+from fedsol.data.types import Dataset, tensors_of
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 from fedsol.runs.checkpoints import Checkpoints
 from fedsol.runs.environment import environment, software
 from fedsol.runs.rows import Row, read_rows, rows_to_text
+from fedsol.runs.selection import Selection
 
 log = logging.getLogger(__name__)
 
 HASHED_INPUTS = 1000
+ENDS = {"rounds", "server.patience", "server.stop_at"}
+"""Keys that say when a run ends, and change nothing of the rounds before."""
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -72,7 +76,7 @@ class RunDirectory:
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed process left half-written: only files that are written under the lock."""
-        own = ("environment.json", "experiment.toml", "metrics.jsonl", "partition.json", "summary.json")
+        own = (DATA_FILE, "environment.json", "experiment.toml", "metrics.jsonl", "partition.json", "summary.json")
         leftovers = [path for name in own for path in self.path.glob(f".{name}.*.tmp")]
         for path in [*leftovers, *self.checkpoints.folder.rglob(".*.tmp")]:
             with contextlib.suppress(OSError):
@@ -90,19 +94,22 @@ class RunDirectory:
             manifest = Manifest(experiment.data.name, len(dataset.train), settings, experiment.seed, partition)
             counts = label_counts(dataset.train.labels.numpy(), partition, dataset.classes)
             save_manifest(self.path / "partition.json", manifest, counts)
+            write_atomically(self.path / DATA_FILE, describe_data(dataset, experiment.data).to_json())
             identity = {"id": uuid.uuid4().hex, "data_sha256": data_hash(dataset)}
             self._write_json("environment.json", {**environment(), **identity})
             write_atomically(self._metrics, b"")
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
 
     def check_same_run(self, federation: Federation) -> None:
-        """Refuse to resume with a different experiment (except for more rounds), data or partition."""
+        """Refuse to resume with a different experiment (except for a later end), data or partition."""
         saved, experiment = self.read_experiment(), federation.experiment
         differences = differing_keys(saved, experiment)
-        if differences == ["rounds"]:
-            self._check_rounds(saved, experiment.rounds)
-        elif differences:
+        if set(differences) - ENDS:
             raise InputError(f"{self.path}: the run started with different values of {', '.join(differences)}")
+        if "rounds" in differences:
+            self._check_rounds(saved, experiment.rounds)
+        if differences:
+            self._check_stop(saved, experiment)
         if self.read_environment().get("data_sha256") != data_hash(federation.dataset):
             raise InputError(f"{self.path}: the data of {experiment.data.name} has changed since the run started")
         if experiment.data.name == PRIVATE:
@@ -113,13 +120,16 @@ class RunDirectory:
             raise InputError(f"{self.path}: the run started with a different partition (sha256 {partition})")
 
     def lengthen(self, experiment: Experiment) -> None:
-        """Set the number of rounds to the experiment's, and record the software."""
+        """Set the end of the run to the experiment's, and record the software."""
         saved = self.read_experiment()
-        if saved.rounds == experiment.rounds:
+        before, after = ({key: flatten(one.model_dump())[key] for key in ENDS} for one in (saved, experiment))
+        if before == after:
             return
+        note = {"from": saved.rounds, "to": experiment.rounds}
+        changed = {key: value for key, value in after.items() if key != "rounds" and value != before[key]}
         with disk_errors_named(self.path):
-            self._record("lengthened", {"from": saved.rounds, "to": experiment.rounds}, environment())
-            write_atomically(self.path / "experiment.toml", saved.override({"rounds": experiment.rounds}).to_toml())
+            self._record("lengthened", {**note, **changed}, environment())
+            write_atomically(self.path / "experiment.toml", saved.override(after).to_toml())
 
     def record_software(self, rounds_done: int) -> None:
         """Warn and record it if the next rounds use different software than the earlier ones."""
@@ -152,6 +162,24 @@ class RunDirectory:
             reason = "with [privacy] on, more rounds reveal more than was agreed"
         if reason:
             raise InputError(f"{self.path}: rounds: {allowed} (got {rounds}): {reason}")
+
+    def _check_stop(self, saved: Experiment, experiment: Experiment) -> None:
+        """Refuse a rule by which finished rounds would not have been run, and more rounds than agreed on."""
+        rules = [Selection.of(flatten(one.model_dump())) for one in (saved, experiment)]
+        if rules[0] == rules[1]:
+            return
+        if saved.privacy.clipping != "off":
+            raise InputError(
+                f"{self.path}: server.patience, server.stop_at: must be those that the run started with: with "
+                "[privacy] on, more rounds reveal more than was agreed"
+            )
+        rows = self.read_rows()
+        stop = rules[1].find_stop(rows)
+        if stop and stop.round < len(rows):
+            raise InputError(
+                f"{self.path}: server.patience, server.stop_at: with these values the run would have stopped after "
+                f"round {stop.round}, but {len(rows)} rounds are done"
+            )
 
     def read_hashes(self) -> dict[str, str | None]:
         """Return the hashes of the data and of the partition when the run started."""
@@ -204,7 +232,9 @@ def data_hash(dataset: Dataset) -> str:
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.test):
         step = max(1, -(-len(split) // HASHED_INPUTS))
-        digest.update(f"{tuple(split.inputs.shape)} {split.inputs.dtype}".encode())
+        for name, tensor in tensors_of(split.inputs).items():
+            digest.update(f"{name}{tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(split.labels.numpy().tobytes())
-        digest.update(split.inputs[::step].contiguous().numpy().tobytes())
+        for tensor in tensors_of(split.inputs).values():
+            digest.update(tensor[::step].contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -9,41 +9,39 @@ if TYPE_CHECKING:
 
 
 def run_html(run: "Run") -> str:
-    """Return a table of the settings and results of a run, and its accuracy by round."""
-    experiment = run.experiment
+    """Return a table of the settings and results of a run, and its primary metric by round."""
+    experiment, shown = run.experiment, run.primary
     settings = ", ".join(f"{key} = {value}" for key, value in experiment.algorithm.items() if key != "name")
     facts = {
         "algorithm": experiment.algorithm["name"] + (f" ({settings})" if settings else ""),
         "data": f"{experiment.data.name}, {experiment.data.partition.kind}",
         "seed": str(experiment.seed),
-        "rounds": f"{len(run.rows)} of {experiment.rounds}",
-        "final accuracy": _percent(run.final_accuracy),
-        "best accuracy": _percent(run.best_accuracy),
+        "rounds": f"{len(run.rows)} of {experiment.rounds}" + (f": {run.stopped.reason}" if run.stopped else ""),
+        f"final {shown.title}": shown.text(run.final_result),
+        f"best {shown.title}": shown.text(run.best_result),
     }
-    held_out = [share for row in run.rows if (share := row.get("held_out_accuracy")) is not None]
+    if run.selection.has_validation:
+        facts["best round"] = f"{run.best_round}: {run.selection.name} {shown.text(run.best_validation)}"
+    held_out = [value for row in run.rows if (value := run.value(row, f"held_out_{shown.key}")) is not None]
     if held_out:
-        facts["accuracy on the clients' hold-out sets"] = _percent(held_out[-1])
+        facts[f"{shown.title} on the clients' hold-out sets"] = shown.text(held_out[-1])
     facts["directory"] = str(run.directory or "not saved")
     rows = "".join(
         f'<tr><th style="text-align:left">{html.escape(key)}</th>'
         f'<td style="text-align:left">{html.escape(value)}</td></tr>'
         for key, value in facts.items()
     )
-    last = run.final_accuracy if run.accuracies or not held_out else held_out[-1]
-    curve = "<p>No round has been evaluated yet.</p>" if last is None else _curve(run, last)
+    last = run.final_result if run.results or not held_out else held_out[-1]
+    curve = "<p>No round has been evaluated yet.</p>" if last is None else _curve(run, shown.text(last))
     return f"<div><table>{rows}</table>{curve}</div>"
 
 
-def _curve(run: "Run", last: float) -> str:
-    from fedsol.plots.curves import accuracy_curves, curves_figure
+def _curve(run: "Run", last: str) -> str:
+    from fedsol.plots.curves import curves_figure, result_curves
     from fedsol.plots.style import fedsol_style, figure_bytes
 
-    curves, shown = accuracy_curves([(run.experiment.algorithm["name"], [run.rows])])
+    curves, shown = result_curves([(run.experiment.algorithm["name"], [run.rows])], run.primary)
     with fedsol_style():
-        picture = base64.b64encode(figure_bytes(curves_figure(curves, ylabel=shown), "png")).decode()
-    text = f"{shown.capitalize()} by round, {last:.1%} at the end"
+        picture = base64.b64encode(figure_bytes(curves_figure(curves, None, shown, run.primary), "png")).decode()
+    text = f"{shown.capitalize()} by round, {last} at the end"
     return f'<img width="540" alt="{text}" src="data:image/png;base64,{picture}">'
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.2%}"

@@ -10,7 +10,10 @@ from fedsol.errors import InputError
 
 
 class Row(TypedDict):
-    """The metrics of a finished round. Shares are between 0 and 1; None means not evaluated."""
+    """The metrics of a finished round. Shares are between 0 and 1; None means not evaluated.
+
+    There is also `test_<metric>` for each of `task.metrics`, and `held_out_<metric>` for the first.
+    """
 
     round: int
     test_accuracy: float | None
@@ -36,6 +39,11 @@ class Row(TypedDict):
     held_out_accuracy: NotRequired[float | None]
     held_out_std: NotRequired[float | None]
     held_out_worst: NotRequired[float | None]
+    validation_accuracy: NotRequired[float | None]
+    """Only if there is a validation set."""
+    validation_loss: NotRequired[float | None]
+    validation_clients: NotRequired[int]
+    """Clients that tested the model on validation sets of their own."""
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.task import Measure
 from fedsol.core.files import write_atomically
 from fedsol.core.statistics import sample_mean_std
 from fedsol.runs.run import Run
@@ -20,6 +21,11 @@ class Result:
     variant: Variant
     runs: list[Run] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+
+    @property
+    def primary(self) -> Measure:
+        """The metric that is compared."""
+        return self.variant.experiment.task.primary
 
     def spread(self, value: Callable[[Run], float | None]) -> dict[str, float] | None:
         """Return mean and sample standard deviation over the seeds (0 for one seed); None without a finished run."""
@@ -68,10 +74,19 @@ def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, A
             "label": result.variant.label,
             "algorithm": result.variant.experiment.algorithm,
             "seeds": list(seeds),
-            "final_accuracy": result.spread(lambda run: run.final_accuracy),
-            "best_accuracy": result.spread(lambda run: run.best_accuracy),
+            f"final_{result.primary.key}": result.spread(lambda run: run.final_result),
+            f"best_{result.primary.key}": result.spread(lambda run: run.best_result),
+            **_validation(result),
+            "rounds": [len(run.rows) for run in result.runs],
             "seconds": sum(row["seconds"] for run in result.runs for row in run.rows),
             "failures": result.failures,
         }
         for result in results
     ]
+
+
+def _validation(result: Result) -> dict[str, Any]:
+    """Return the best result on the validation set, if there is one."""
+    if not result.variant.experiment.data.validation:
+        return {}
+    return {"best_validation": result.spread(lambda run: run.best_validation)}

@@ -14,9 +14,9 @@ from fedsol.core.memory import peak_bytes, require_memory
 from fedsol.core.messages import Job, Update
 from fedsol.core.randomness import one_torch_thread
 from fedsol.core.weights import size_in_bytes
-from fedsol.data.types import Dataset, Split
+from fedsol.data.types import Dataset, Split, tensors_of
 from fedsol.federation.federation import Federation, assemble
-from fedsol.federation.sampling import sample_clients, sample_testers
+from fedsol.federation.sampling import own_parts, sample_clients, sample_testers
 from fedsol.runs.checkpoints import CHECKPOINTS
 from fedsol.runs.client_states import MEMORY_BUDGET
 from fedsol.studies.plan import Plan
@@ -64,7 +64,8 @@ def bytes_per_client(federation: Federation) -> ClientBytes:
 def count_bytes(plan: Plan, traffic: ClientBytes) -> dict[str, int]:
     """Count a job for every sampled client, an answer unless it drops out, and the weights sent to testers."""
     settings = plan.experiment
-    tests = plan.evaluations * len(sample_testers(settings, plan.clients, 1)) * traffic.test
+    testers = len(sample_testers(settings, plan.clients, 1)) * len(own_parts(settings))
+    tests = plan.evaluations * testers * traffic.test
     down = plan.per_round * traffic.down
     up = round(plan.per_round * traffic.up * (1 - settings.faults.dropout))
     return {
@@ -84,6 +85,7 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
     model = size_in_bytes(server.weights)
     checkpoint = model + size_in_bytes(server.state) + size_in_bytes(optimizer)
     touched = plan.clients * (1 - (1 - plan.per_round / plan.clients) ** plan.rounds)  # expected distinct clients
+    keeps_best = plan.experiment.data.validation > 0
     superseded = min(touched, plan.per_round * plan.experiment.server.checkpoint_every)
     job = Job(0, 1, server.weights, trial.algorithm.broadcast(server), trial.initial_state())
     with one_torch_thread():
@@ -92,7 +94,7 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
         "process": process,
         "data": data_bytes(plan.dataset),
         "updates": plan.per_round * traffic.up,  # held until they are averaged
-        "server_state": 2 * checkpoint + traffic.down,  # before and after a round, and the message
+        "server_state": (2 + keeps_best) * checkpoint + traffic.down,  # before and after a round, and the message
         "states_in_memory": min(MEMORY_BUDGET, round(touched * traffic.state)),
     }
     return {
@@ -100,7 +102,7 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
         "server": sum(parts.values()),
         **parts,
         "states_on_disk": round((touched + superseded) * traffic.state),
-        "checkpoints": CHECKPOINTS * checkpoint,
+        "checkpoints": (CHECKPOINTS + keeps_best) * checkpoint,
         "worker": traffic.down + traffic.state + max(training, 2 * traffic.down, 2 * (traffic.up + traffic.state)),
         "training": training,
     }
@@ -108,7 +110,8 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
 
 def data_bytes(dataset: Dataset) -> int:
     """Return the memory of a dataset, as if it were real."""
-    return sum(size_in_bytes({"inputs": part.inputs, "labels": part.labels}) for part in (dataset.train, dataset.test))
+    parts = (dataset.train, dataset.test)
+    return sum(size_in_bytes(tensors_of(part.inputs)) + size_in_bytes({"labels": part.labels}) for part in parts)
 
 
 class Speed(NamedTuple):
@@ -146,6 +149,9 @@ def make_trial(plan: Plan, samples: int | None = None) -> Federation:
         "client.epochs": min(settings.client.epochs, max(1, TRIAL_STEPS // -(-size // batch))),
         "data.name": "trial",  # its samples are at hand, even of private data
         "data.partition.held_out": 0.0,
+        "data.validation": 0.0,
+        "server.patience": None,
+        "server.stop_at": None,
         "server.fraction": 1.0,
         "server.min_updates": 1,
         "server.evaluate_every": 3,
@@ -154,7 +160,8 @@ def make_trial(plan: Plan, samples: int | None = None) -> Federation:
         "engine.workers": plan.workers,
     }
     experiment = settings.override(changes).model_copy(update={"faults": type(settings.faults)()})
-    sample = plan.dataset.train.inputs[0].nbytes if len(plan.dataset.train) else 0
+    examples = max(1, len(plan.dataset.train))
+    sample = size_in_bytes(tensors_of(plan.dataset.train.inputs)) // examples
     require_memory(5 * size * sample, f"client.batch_size: a trial with {size:,} samples of {plan.dataset.name}")
     tested = min(len(plan.dataset.test), TRIAL_BATCHES * plan.workers * settings.server.evaluate_batch)
     data = replace(plan.dataset, train=_first(plan.dataset.train, size), test=_first(plan.dataset.test, tested))
@@ -182,7 +189,7 @@ def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
     turns = -(-plan.per_round // plan.workers)
     training = turns * float(plan.sizes.mean()) * plan.experiment.client.epochs * speed.sample
     server = plan.per_round * speed.update
-    evaluation = len(plan.dataset.test) * speed.test
+    evaluation = (len(plan.dataset.test) + plan.set_aside) * speed.test
     total = plan.rounds * (training + server) + plan.evaluations * evaluation
     phases = {"training": training, "server": server, "evaluation": evaluation}
     whole = {"round": total / plan.rounds, "total": total}
@@ -198,7 +205,7 @@ def deploy(plan: Plan, network: Network, speed: Speed, traffic: ClientBytes) -> 
         "download": _transfer(traffic.down, network.down, network.server_up, count),
         "training": float(slowest) * plan.experiment.client.epochs * speed.sample / (network.device_speed or 1.0),
         "upload": _transfer(traffic.up, network.up, network.server_down, count),
-        "server": seconds["server"] + plan.evaluations / plan.rounds * seconds["evaluation"],
+        "server": seconds["server"] + plan.evaluations / plan.rounds * len(plan.dataset.test) * speed.test,
     }
     busy = sum(phases.values())
     whole = max(busy, network.interval or 0.0)

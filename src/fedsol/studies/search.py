@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedsol.config.experiment import Experiment
 from fedsol.core.randomness import key_for
 from fedsol.errors import InputError, RunError
+from fedsol.runs.run import Run
 from fedsol.studies.compare import Result, run_variants
 from fedsol.studies.grid import Axis, Choice, Range, variant_at
 from fedsol.studies.run_many import Study
@@ -24,7 +25,7 @@ JOURNAL = "search.jsonl"
 
 
 def search(axes: Sequence[Axis], base: Experiment, study: Study, trials: int) -> Sweep:
-    """Try `trials` settings, each with all seeds, for the highest mean final accuracy; TPE proposes them.
+    """Try `trials` settings, each with all seeds, for the best mean of `optimized`; TPE proposes them.
 
     A proposal depends on the base's seed, its number and the results before it, so a resumed search makes the same
     proposals as an uninterrupted one.
@@ -36,7 +37,8 @@ def search(axes: Sequence[Axis], base: Experiment, study: Study, trials: int) ->
         raise InputError(f"{study.out}: already has a search; resume (--resume) or choose another directory (--out)")
     study.out.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
-    record = optuna.create_study(storage=storage, study_name="fedsol", direction="maximize", load_if_exists=True)
+    direction = "maximize" if base.task.primary.higher_is_better else "minimize"
+    record = optuna.create_study(storage=storage, study_name="fedsol", direction=direction, load_if_exists=True)
     _check_same_axes(record, axes, study.out)
     jobs = None if study.jobs is None else min(study.jobs, len(study.seeds))
     each = replace(study, resume=True, jobs=jobs)
@@ -46,22 +48,28 @@ def search(axes: Sequence[Axis], base: Experiment, study: Study, trials: int) ->
         (result,) = run_variants([variant_at(settings, base)], each)
         results.append(result)
         if trial is not None:
-            score = None if result.failures else result.spread(lambda run: run.final_accuracy)
+            score = None if result.failures else result.spread(optimized)
             states = optuna.trial.TrialState
             record.tell(trial, score["mean"] if score else None, states.COMPLETE if score else states.FAIL)
     return write_sweep(axes, results, study)
 
 
+def optimized(run: Run) -> float | None:
+    """Return what a search optimizes: the best result by validation; without validation, the final test result."""
+    return run.best_validation if run.selection.has_validation else run.final_result
+
+
 def best_result(found: Sweep) -> Result:
-    """Return the settings with the highest mean final accuracy among those without a failed run."""
+    """Return the settings with the best mean of `optimized` among those without a failed run."""
     scored = [
         (spread["mean"], result)
         for result in found.results
-        if not result.failures and (spread := result.spread(lambda run: run.final_accuracy))
+        if not result.failures and (spread := result.spread(optimized))
     ]
     if not scored:
         raise RunError("search: a run failed with every setting")
-    return max(scored, key=lambda pair: pair[0])[1]
+    best = scored[0][1].primary.best(mean for mean, _ in scored)
+    return next(result for mean, result in scored if mean == best)
 
 
 def _next_trial(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsol.config.experiment import Experiment
+from fedsol.config.task import Measure
 from fedsol.core.files import write_atomically
 from fedsol.studies.compare import Result, as_rows, run_variants
 from fedsol.studies.grid import Axis, grid_variants
@@ -23,6 +24,11 @@ class Sweep:
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
     results: tuple[Result, ...]
+
+    @property
+    def primary(self) -> Measure:
+        """The metric that is compared."""
+        return self.results[0].primary
 
     def settings(self, result: Result) -> dict[str, Any]:
         """Return the values of the grid's keys at a point."""
@@ -48,10 +54,15 @@ def write_sweep(axes: Sequence[Axis], results: Sequence[Result], study: Study) -
     write_atomically(study.out / "sweep.json", json.dumps(rows, indent=2) + "\n")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*found.keys, "seeds", "final_mean", "final_std", "best_mean", "best_std", "seconds", "failures"])
+    columns = {"final": f"final_{found.primary.key}", "best": f"best_{found.primary.key}"}
+    if any("best_validation" in row for row in rows):
+        columns["validation"] = "best_validation"
+    statistics = ("mean", "std")
+    names = [f"{name}_{statistic}" for name in columns for statistic in statistics]
+    table.writerow([*found.keys, "seeds", *names, "seconds", "failures"])
     for row in rows:
-        spreads = [row[name] or {} for name in ("final_accuracy", "best_accuracy")]
-        numbers = [f"{spread[key]:.6f}" if spread else "" for spread in spreads for key in ("mean", "std")]
+        spreads = [row.get(name) or {} for name in columns.values()]
+        numbers = [f"{spread[key]:.6f}" if spread else "" for spread in spreads for key in statistics]
         finished = len(row["seeds"]) - len(row["failures"])
         settings = row["settings"].values()
         table.writerow([*settings, finished, *numbers, f"{row['seconds']:.1f}", len(row["failures"])])

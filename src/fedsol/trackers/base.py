@@ -69,7 +69,7 @@ class Tracker(Callback):
     def finished(self, run: Run) -> None:
         if self._is_open:
             self._is_open = False
-            self._guarded(lambda: self.close(len(run.rows) == run.experiment.rounds))
+            self._guarded(lambda: self.close(run.is_finished))
 
     def _send(self, row: Row) -> None:
         step = int(row["round"])

@@ -1,10 +1,9 @@
-"""Guard a run against updates that are too large, and stop it when its model is lost.
+"""Guard a run against updates that are too large, warn when training diverges, and stop when the model is lost.
 
 The bound compares every update with the others of its round and with those accepted lately, so it needs no number that
 depends on the model. It holds while fewer than half of these are hostile: the median is then between honest ones.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ from fedsol.config.tables import PRIVATE
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import norm, pick, subtract
 from fedsol.errors import RunError
+from fedsol.runs.rows import Row
 
 MAX_CHANGE = 10.0
 """The bound of a deployment that names none; honest updates of very unequal clients stay near half of it."""
@@ -23,6 +23,9 @@ MAX_SHARE = 0.5
 
 RECENT_CHANGES = 100
 """How many accepted changes are remembered."""
+
+TIMES_GUESSING = 3.0
+"""A training loss this many times as high as that of guessing is no slow start."""
 
 EXPLOSION = 10.0
 """A loss this many times as high as the best so far, and as that of guessing, is no setback."""
@@ -123,16 +126,38 @@ def check_rejections(round_number: int, rejected: int, answers: int) -> None:
         )
 
 
-def check_loss(round_number: int, loss: float, earlier: Iterable[float | None], classes: int) -> None:
-    """Raise `RunError` if the test loss of the global model exploded."""
-    best = min((one for one in earlier if one is not None), default=math.inf)
-    if loss > EXPLOSION * max(math.log(classes), best if math.isfinite(best) else 0.0):
-        known = (
-            f"the best so far was {best:.3g}" if math.isfinite(best) else "guessing has " + f"{math.log(classes):.3g}"
-        )
+def check_loss(round_number: int, loss: float, earlier: Sequence[float | None], guessing: float | None) -> None:
+    """Raise `RunError` if the test loss of the global model exploded, against the best so far and `guessing`.
+
+    `earlier` has None for rounds without a test.
+    """
+    tested = max((number for number, one in enumerate(earlier, 1) if one is not None), default=0)
+    when, doubt = "of this round", ""
+    if tested < round_number - 1:
+        when = f"of rounds {tested + 1} to {round_number}"
+        doubt = ", which was not tested and may be ruined too (server.evaluate_every = 1 tests every round)"
+    best = min((one for one in earlier if one is not None), default=None)
+    limits = [one for one in (guessing, best) if one is not None]
+    if limits and loss > EXPLOSION * max(limits):
+        known = f"guessing has {guessing:.3g}" if best is None else f"the best so far was {best:.3g}"
         raise RunError(
             f"round {round_number}: the test loss of the global model is {loss:.3g} ({known}), more than "
-            f"{EXPLOSION:g} times as high: an update of this round ruined the model, or training diverges. The run "
-            f"stops after round {round_number - 1}: exclude the client and resume, or start a new run with a smaller "
-            "client.lr or server.max_change"
+            f"{EXPLOSION:g} times as high: an update {when} ruined the model, or training diverges. The run "
+            f"stops after round {round_number - 1}{doubt}: exclude the client and resume, or start a "
+            "new run with a smaller client.lr or server.max_change"
         )
+
+
+def find_divergence(row: Row, guessing: float | None, experiment: Experiment) -> str | None:
+    """Return a warning if local training made models far worse than guessing, or not finite; else None."""
+    loss = row["train_loss"]
+    if loss is not None and guessing is not None and loss > TIMES_GUESSING * guessing:
+        problem = f"the training loss is {loss:.3g}, and guessing gives {guessing:.3g}"
+    elif loss is None and row["rejected"] and not row["corrupted"]:
+        problem = "every update is rejected"
+    else:
+        return None
+    return (
+        f"round {row['round']}: {problem}: training diverges; set a smaller client.lr (it is {experiment.client.lr:g})"
+        ", or client.clip_norm, or scale the inputs"
+    )

@@ -2,34 +2,36 @@
 
 import functools
 import logging
-import operator
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
+from typing import cast
 
 from fedsol.config.experiment import Experiment
+from fedsol.config.overrides import flatten
 from fedsol.core.interrupts import Interrupts
 from fedsol.core.messages import Job, Missing, ServerState, Update, state_reference
 from fedsol.core.randomness import one_torch_thread
-from fedsol.core.weights import Weights, pick, size_in_bytes
+from fedsol.core.weights import pick, size_in_bytes
+from fedsol.data.description import describe_data
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally, summarize_hold_out
-from fedsol.federation.federation import Federation, build_federation
-from fedsol.federation.sampling import sample_clients, sample_testers, trains_alone
-from fedsol.federation.tasks import EvaluateClient, Train, test_set_tasks
+from fedsol.federation.federation import Federation, build_federation, try_own_code
+from fedsol.federation.sampling import sample_clients, trains_alone
+from fedsol.federation.tasks import Train
 from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
+from fedsol.runs.selection import Selection
 from fedsol.training.aggregation import aggregate
-from fedsol.training.divergence import find_divergence
-from fedsol.training.guard import Sizes, check_loss, check_rejections, limits_of
+from fedsol.training.evaluation import Evaluation, evaluate_everywhere, validation_columns
+from fedsol.training.guard import Sizes, check_loss, check_rejections, find_divergence, limits_of
 from fedsol.training.updates import Requirements, RoundUpdates, expected_answers, not_finite
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,15 @@ class RoundResult:
     held_out: Mapping[int, Tally]
     """On the clients' hold-out sets, by client."""
     row: Row
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The server after the best round by validation."""
+
+    round: int
+    server: ServerState
+    is_saved: bool = False
 
 
 class Callback:
@@ -76,12 +87,14 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     engine: Callable[[Federation], Engine] = make_engine,
+    data: object = None,
 ) -> Run:
     """Run an experiment and return the result.
 
     With `out` the run directory is written there, and `resume` continues an existing run there, to bitwise the
     same end as if it had never stopped. On Ctrl-C the last finished round is saved and `KeyboardInterrupt` raised.
-    `engine` makes the engine that trains the clients; by default the one that the experiment names.
+    `engine` makes the engine that trains the clients; by default the one that the experiment names. `data` is the data
+    itself in place of its name: a pandas DataFrame, a torch Dataset, a `fedsol.Dataset`, or a dict of arrays.
     """
     if out is None and resume:
         raise InputError("resume: requires the directory of the run (out)")
@@ -89,7 +102,8 @@ def train(
     if directory and directory.exists and not resume:
         raise InputError(f"{out}: already has a run; resume it (--resume) or choose another directory (--out)")
     with one_torch_thread():
-        federation = build_federation(experiment)
+        federation = build_federation(experiment, data)
+        try_own_code(federation)
         with engine(federation) as opened, directory.locked() if directory else nullcontext():
             return _Loop(federation, directory, list(callbacks), opened).run()
 
@@ -110,6 +124,8 @@ class _Loop:
         self.directory = directory
         self.callbacks = callbacks
         self.engine = engine
+        self.selection = Selection.of(flatten(federation.experiment.model_dump()))
+        self._check_stop_at()
         self.server = federation.initial_server()
         initial_state = federation.initial_state()
         payload, state = expected_answers(federation, self.server, initial_state)
@@ -120,22 +136,26 @@ class _Loop:
         self.late: list[Update] = []
         self.rows: list[Row] = []
         self.saved_round = 0
+        self.best: _Best | None = None
         self.is_diverging = False
         self.interrupts = Interrupts()
 
     def run(self) -> Run:
         """Run all rounds that are not finished yet."""
         self._open_directory()
-        experiment = self.federation.experiment
-        assert experiment.rounds is not None
         with self.interrupts:
             try:
                 self._notify("started", self.federation, list(self.rows))
-                for round_number in range(len(self.rows) + 1, experiment.rounds + 1):
-                    self._round(round_number)
+                while not self._is_over():
+                    self._round(len(self.rows) + 1)
             finally:
                 self._finish()
         return self._run_so_far()
+
+    def _is_over(self) -> bool:
+        rounds = self.federation.experiment.rounds
+        assert rounds is not None
+        return len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None
 
     def _finish(self) -> None:
         """Save what is finished; notify the callbacks even if that fails, so that the terminal is left in order."""
@@ -149,7 +169,19 @@ class _Loop:
 
     def _run_so_far(self) -> Run:
         path = self.directory.path if self.directory else None
-        return Run(self.federation.experiment, list(self.rows), self.server.weights, path)
+        best = self.best.server.weights if self.best else None
+        run = Run(self.federation.experiment, list(self.rows), self.server.weights, path, best)
+        run.description = describe_data(self.federation.dataset, self.federation.experiment.data)
+        return run
+
+    def _check_stop_at(self) -> None:
+        """Refuse a target that nothing could reach."""
+        if self.selection.stop_at is None or self.selection.has_validation or len(self.federation.dataset.test):
+            return
+        raise InputError(
+            f"server.stop_at: {self.selection.stop_at:g} is not allowed without a validation set or a test set; set "
+            "data.validation to a share of the training samples, such as 0.1"
+        )
 
     def _open_directory(self) -> None:
         if self.directory is None:
@@ -178,10 +210,20 @@ class _Loop:
         elif rows:
             log.warning("%s: no checkpoint yet; the run restarts at round 1", self.directory.path)
         self.directory.lengthen(self.federation.experiment)
-        if self.saved_round < (self.federation.experiment.rounds or 0):
-            self.directory.record_software(self.saved_round)
         self.rows = rows[: self.saved_round]
+        if not self._is_over():
+            self.directory.record_software(self.saved_round)
         self.directory.rewrite_rows(self.rows)
+        self._restore_best()
+
+    def _restore_best(self) -> None:
+        """Read the best round so far; without its checkpoint, a later round may still be better."""
+        number = self.selection.best_round(self.rows) if self.selection.has_validation else None
+        if self.directory and number is not None:
+            try:
+                self.best = _Best(number, self.directory.checkpoints.best(number).server, is_saved=True)
+            except RunError as error:
+                log.warning("%s; the model of round %d, the best so far, is lost", error, number)
 
     def _round(self, round_number: int) -> None:
         """Run one round: sample, train, check, aggregate, evaluate; then save everything or nothing."""
@@ -196,9 +238,9 @@ class _Loop:
             if self.required.limits.max_change:
                 check_rejections(round_number, updates.counts.rejected, updates.counts.rejected + len(accepted))
             after = self._aggregate(before, accepted, updates.recent_changes)
-            evaluation, held_out = self._evaluate(after, round_number)
-            updates.counts.bytes_down += len(held_out) * size_in_bytes(after.weights)
-        row = make_row(updates, accepted, evaluation, held_out, time.perf_counter() - start)
+            evaluation = self._evaluate(after, round_number)
+            updates.counts.bytes_down += evaluation.tests_by_clients * size_in_bytes(after.weights)
+        row = make_row(updates, accepted, evaluation, time.perf_counter() - start)
         self._warn_of_divergence(row)
         if self.directory:
             self.directory.append_row(row)
@@ -207,13 +249,16 @@ class _Loop:
         if len(accepted) >= self.federation.experiment.server.min_updates:
             self.states.commit(round_number)
         self.rows.append(row)
+        if self.selection.has_validation and self.selection.best_round(self.rows) == round_number:
+            self.best = _Best(round_number, after)
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
-        self._notify("round_finished", RoundResult(round_number, before, after, accepted, evaluation, held_out, row))
+        tested = (evaluation.test, evaluation.held_out)
+        self._notify("round_finished", RoundResult(round_number, before, after, accepted, *tested, row))
 
     def _warn_of_divergence(self, row: Row) -> None:
         """Warn once in a run."""
-        found = find_divergence(row, self.federation.dataset.classes, self.federation.experiment)
+        found = find_divergence(row, self.federation.objective.guessing_loss, self.federation.experiment)
         if found and not self.is_diverging:
             self.is_diverging = True
             log.warning("%s", found)
@@ -258,65 +303,59 @@ class _Loop:
             )
         return after
 
-    def _evaluate(self, server: ServerState, round_number: int) -> tuple[Tally | None, dict[int, Tally]]:
-        """Evaluate on the global test set, if there is one, and on the clients' hold-out sets, if there are any."""
-        federation, experiment = self.federation, self.federation.experiment
-        if not experiment.is_evaluated(round_number):
-            return None, {}
-        testers = sample_testers(experiment, federation.clients, round_number)
-        held_out = self._evaluate_clients(server.weights, testers)
-        if not len(federation.dataset.test):
-            return None, held_out
-        tally = evaluate_test(self.engine, federation, server.weights)
-        if not torch.isfinite(torch.tensor(tally.loss)):
-            raise RunError(
-                f"round {round_number}: the test loss of the global model is not finite ({tally.loss}); "
-                f"the run stops after round {len(self.rows)}: try a smaller client.lr or client.clip_norm"
-            )
-        if self.required.limits.max_change:
-            check_loss(round_number, tally.loss, (row["test_loss"] for row in self.rows), federation.dataset.classes)
-        return tally, held_out
+    def _evaluate(self, server: ServerState, round_number: int) -> Evaluation:
+        """Evaluate the global model, if it is the round's turn, and check that it is not lost."""
+        if not self.federation.experiment.is_evaluated(round_number):
+            return Evaluation()
+        found = evaluate_everywhere(self.engine, self.federation, server.weights, round_number)
+        self._check_losses(round_number, {"test": found.test, "validation": found.central_validation})
+        return found
 
-    def _evaluate_clients(self, weights: Weights, clients: Sequence[int]) -> dict[int, Tally]:
-        """Return the results of the clients that answer, by client."""
-        found = {}
-        for task, answer in self.engine.run([EvaluateClient(weights, client) for client in clients]):
-            if isinstance(answer, Missing):
-                log.warning("no test result from client %d: %s", answer.client, answer.reason)
-            elif isinstance(task, EvaluateClient):
-                found[task.client] = answer
-        return dict(sorted(found.items()))
+    def _check_losses(self, round_number: int, tallies: Mapping[str, Tally | None]) -> None:
+        """Raise `RunError` if the global model is lost."""
+        for name, tally in tallies.items():
+            if tally and not math.isfinite(tally.loss):
+                raise RunError(
+                    f"round {round_number}: the {name} loss of the global model is not finite ({tally.loss}); "
+                    f"the run stops after round {len(self.rows)}: try a smaller client.lr or client.clip_norm"
+                )
+        test = tallies["test"]
+        if test and self.required.limits.max_change:
+            earlier, guessing = [row["test_loss"] for row in self.rows], self.federation.objective.guessing_loss
+            check_loss(round_number, test.loss, earlier, guessing)
 
     def _save_checkpoint(self) -> None:
-        if self.directory and len(self.rows) > self.saved_round:
-            self.directory.checkpoints.save(len(self.rows), self.server, self.late, self.states, rows_hash(self.rows))
-            self.saved_round = len(self.rows)
+        """Save the best round, if it is new, before the checkpoint that refers to it."""
+        if not self.directory or len(self.rows) == self.saved_round:
+            return
+        checkpoints = self.directory.checkpoints
+        if self.best and not self.best.is_saved:
+            checkpoints.save_best(self.best.round, self.best.server, rows_hash(self.rows[: self.best.round]))
+            self.best = replace(self.best, is_saved=True)
+        checkpoints.save(len(self.rows), self.server, self.late, self.states, rows_hash(self.rows))
+        self.saved_round = len(self.rows)
+        if self.selection.has_validation:
+            checkpoints.drop_bests({self.selection.best_round(self.rows[:number]) for number in checkpoints.rounds()})
 
     def _notify(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:
             getattr(callback, event)(*arguments)
 
 
-def evaluate_test(engine: Engine, federation: Federation, weights: Weights) -> Tally:
-    """Evaluate global weights on the test set, in parts that suit the engine; the tally is the same for any number."""
-    answers = engine.run(test_set_tasks(federation, weights, engine.workers))
-    return functools.reduce(operator.add, (tally for _, tally in answers if isinstance(tally, Tally)))
-
-
-def make_row(
-    updates: RoundUpdates,
-    accepted: Sequence[Update],
-    evaluation: Tally | None,
-    held_out: Mapping[int, Tally],
-    seconds: float,
-) -> Row:
+def make_row(updates: RoundUpdates, accepted: Sequence[Update], evaluation: Evaluation, seconds: float) -> Row:
     """Return the row of a finished round in metrics.jsonl."""
-    summary = summarize_hold_out(held_out.values(), updates.required.limits.max_share)
+    federation, primary, test = updates.federation, updates.federation.objective.primary, evaluation.test
+    worst, most = min if primary.higher_is_better else max, updates.required.limits.max_share
+    summary = summarize_hold_out(evaluation.held_out.values(), most, worst)
     faults, counts = updates.faults.values(), updates.counts
-    return {
+    has_classes = federation.objective.kind != "regression"
+    missing = dict.fromkeys(measure.key for measure in federation.objective.measures)
+    values = federation.metrics(test) if test else missing
+    row = {
         "round": updates.round,
-        "test_accuracy": evaluation.accuracy if evaluation else None,
-        "test_loss": evaluation.loss if evaluation else None,
+        "test_accuracy": test.accuracy if test and has_classes else None,
+        "test_loss": test.loss if test else None,
+        **{f"test_{key}": value for key, value in values.items()},
         "train_loss": sum(u.share * u.metrics["train_loss"] for u in accepted) if accepted else None,
         "clients": len(accepted),
         "examples": sum(update.examples for update in accepted),
@@ -331,9 +370,10 @@ def make_row(
         "corrupted": counts.corrupted,
         "restarted": counts.restarted,
         "client_ids": list(updates.faults),
-        "class_accuracy": evaluation.class_accuracy if evaluation else None,
+        "class_accuracy": test.class_accuracy if test and has_classes else None,
         "held_out_clients": summary.clients,
-        "held_out_accuracy": summary.mean,
+        f"held_out_{primary.key}": summary.mean,
         "held_out_std": summary.std,
         "held_out_worst": summary.worst,
     }
+    return cast(Row, {**row, **validation_columns(evaluation, federation, most)})

@@ -1,31 +1,34 @@
 """Progress of training and of personalization: a live bar in a terminal, plain lines anywhere else."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from fedsol.config.task import ACCURACY, Measure
 from fedsol.core.messages import Update
 from fedsol.federation.federation import Federation
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
+from fedsol.runs.selection import Stop
 from fedsol.training.loop import Callback, RoundResult
 
 
-def percent(accuracy: float | None) -> str:
-    """Return an accuracy between 0 and 1 as text."""
-    return "–" if accuracy is None else f"{100 * accuracy:.2f} %"
-
-
-def test_text(row: Row) -> str:
-    """Return a round's test results: on the global test set, or else on the clients' hold-out sets."""
-    if row["test_accuracy"] is not None:
-        return f"accuracy {percent(row['test_accuracy'])}  loss {row['test_loss']:.3f}"
-    if row["held_out_accuracy"] is not None:
-        return f"held-out accuracy {percent(row['held_out_accuracy'])}, worst {percent(row['held_out_worst'])}"
-    return ""
+def test_text(row: Row, measure: Measure) -> str:
+    """Return a round's results: on the global test set, or else on the clients' hold-out sets; and by validation."""
+    values: Mapping[str, Any] = row
+    found = []
+    if (tested := values.get(f"test_{measure.key}")) is not None:
+        found.append(f"{measure.title} {measure.text(tested)}  loss {row['test_loss']:.3f}")
+    elif (held_out := values.get(f"held_out_{measure.key}")) is not None:
+        worst = measure.text(values["held_out_worst"])
+        found.append(f"held-out {measure.title} {measure.text(held_out)}, worst {worst}")
+    if (validated := values.get(f"validation_{measure.key}")) is not None:
+        found.append(f"validation {'' if found else f'{measure.title} '}{measure.text(validated)}")
+    return "  ".join(found)
 
 
 class LiveProgress(Callback):
@@ -36,8 +39,10 @@ class LiveProgress(Callback):
         self._bar = _bar(console, "{task.fields[accuracy]}", "[dim]{task.fields[clients]}")
         self._task = TaskID(0)
         self._done = self._sampled = 0
+        self._measure = ACCURACY
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        self._measure = federation.objective.primary
         self._task = self._bar.add_task(
             self._label, total=federation.experiment.rounds, completed=len(rows), accuracy="", clients=""
         )
@@ -52,12 +57,14 @@ class LiveProgress(Callback):
 
     def round_finished(self, result: RoundResult) -> None:
         self._bar.advance(self._task)
-        if tested := test_text(result.row):
+        if tested := test_text(result.row, self._measure):
             self._bar.update(self._task, accuracy=tested)
 
     def finished(self, run: Run) -> None:
         self._bar.update(self._task, clients="")
         self._bar.stop()
+        if run.stopped:
+            self._bar.console.print(escape(stop_text(self._label, run.stopped)))
 
     def _show_clients(self, done: int) -> None:
         self._done = done
@@ -72,10 +79,12 @@ class PlainProgress(Callback):
         self._label = label
         self._lines = lines
         self._rounds = 0
+        self._measure = ACCURACY
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
         assert federation.experiment.rounds is not None
         self._rounds = federation.experiment.rounds
+        self._measure = federation.objective.primary
         if rows:
             self._say(f"{self._label}: resuming after round {len(rows)}")
 
@@ -83,13 +92,22 @@ class PlainProgress(Callback):
         row = result.row
         if self._lines is not None and result.round * self._lines % self._rounds >= self._lines:
             return
-        tested = test_text(row)
+        tested = test_text(row, self._measure)
         trained = "" if row["train_loss"] is None else f"  train loss {row['train_loss']:.3f}"
         left = (self._rounds - result.round) * row["seconds"]
         self._say(
             f"{self._label}: round {result.round}/{self._rounds}{tested and '  '}{tested}{trained}"
             f"  {row['seconds']:.2f} s, about {_duration(left)} left"
         )
+
+    def finished(self, run: Run) -> None:
+        if run.stopped:
+            self._say(stop_text(self._label, run.stopped))
+
+
+def stop_text(label: str, stop: Stop) -> str:
+    """Return why a run stopped, as its last line."""
+    return f"{label}: stopped after round {stop.round}: {stop.reason}"
 
 
 def progress(console: Console, label: str, lines: int | None = None) -> Callback:

@@ -118,17 +118,14 @@ def train(content: RecordDict, context: Context) -> RecordDict:
     if state_round is None:
         return records.update_records(federation.train(job))
     run = records.setting(content, "run")
-    if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
-        raise InputError(f"run: must be the id of a run (got {run!r})")
-    folder = Path(str(context.node_config.get("state-dir") or Path.home() / ".fedsol" / "states"))
-    states = NodeStates(folder / run / f"client-{job.client:06d}")
+    states = NodeStates(_own_folder(run, context) / f"client-{job.client:06d}")
     update = _train_with_own_state(federation, job, states, state_round)
     states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
     return records.update_records(update)
 
 
 def evaluate(content: RecordDict, context: Context) -> RecordDict:
-    """Test weights on the node's hold-out set; the answer is a few totals."""
+    """Test weights on the node's hold-out or validation set; the answer is a few totals."""
     federation = _federation_for(content, context)
     return records.tally_records(records.evaluation_from(content).answer(federation))
 
@@ -137,7 +134,16 @@ def personalize(content: RecordDict, context: Context) -> RecordDict:
     """Make and test the node's own models, which stay on the node; the answer is a few numbers."""
     federation, task = _federation_for(content, context), records.personal_task(content)
     check_settings(federation, task.settings)
+    if task.settings.save:
+        task = replace(task, folder=_own_folder(records.setting(content, "run"), context) / "models")
     return records.personal_answer(task.answer(federation))
+
+
+def _own_folder(run: str, context: Context) -> Path:
+    """Return where the node stores what belongs to a run and never leaves it."""
+    if not RUN_ID.fullmatch(run):  # it becomes the name of a folder
+        raise InputError(f"run: must be the id of a run (got {run!r})")
+    return Path(str(context.node_config.get("state-dir") or Path.home() / ".fedsol" / "states")) / run
 
 
 def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, state_round: int) -> Update:

@@ -16,7 +16,7 @@ from fedsol.engines.base import Aggregation, Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
 from fedsol.engines.flower.privacy import aggregate_privately, check_privacy
-from fedsol.errors import RunError
+from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 from fedsol.federation.tasks import A, EngineTask, EvaluateClient, Personalize, Train
 from fedsol.runs.directory import RunDirectory
@@ -57,13 +57,17 @@ class GridEngine(Engine):
         time.sleep(PAUSE)
 
     def run(self, tasks: Sequence[EngineTask[A]]) -> Iterator[tuple[EngineTask[A], A | Missing]]:
-        """Evaluate the test set on the server itself; send everything else to the clients' nodes."""
+        """Evaluate the server's own sets on the server itself; send everything else to the clients' nodes."""
         by_client: dict[int, Any] = {
             task.client: task for task in tasks if isinstance(task, Train | EvaluateClient | Personalize)
         }
         if not by_client:
             yield from ((task, task.answer(self._federation)) for task in tasks)
             return
+        if not self.keeps_states and any(isinstance(task, Personalize) and task.settings.save for task in tasks):
+            raise InputError(
+                "save: is not allowed in Flower's simulation; use engine.kind = 'workers', with the same results"
+            )
         nodes = self._nodes_for(list(by_client), tasks[0])
         messages = self._messages({client: by_client[client] for client in nodes}, nodes)
         answered = set()
@@ -83,7 +87,12 @@ class GridEngine(Engine):
         return Nodes(self.connect(), self._federation.clients, self.wait)
 
     def _nodes_for(self, clients: Sequence[int], task: EngineTask[Any]) -> dict[int, int]:
-        """Return the nodes of the clients; training waits for them, evaluation does not."""
+        """Return the nodes of the clients; training waits for them, evaluation does not.
+
+        In a simulation every task waits for all of them: they are there as soon as Ray has started them.
+        """
+        if not self.keeps_states:
+            return self._nodes.awaited(clients, len(clients), 0.0, self._settings.timeout)
         if not isinstance(task, Train):
             return self._nodes.connected(clients)
         at_least = self._federation.experiment.server.min_updates

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -16,12 +16,14 @@ from fedsol.core.messages import Job, State, Update, referenced_round, state_ref
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.personal import PersonalResult, PersonalSettings
+from fedsol.federation.sampling import OwnPart
 from fedsol.federation.tasks import EngineTask, EvaluateClient, Personalize, Train
 
 WEIGHTS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
 PERSONAL = "personal"
+PART = "part"
 STATE_ROUND = "state-of-round"
 RESTARTED = "restarted"
 
@@ -68,6 +70,8 @@ def task_records(task: EngineTask[Any], weights: ArrayRecord, config: Mapping[st
         reference, state = _state_parts(job.state)
         values |= {"round": job.round, "work": job.work, **reference}
         parts = _filled({"broadcast": job.broadcast, "state": state})
+    if isinstance(task, EvaluateClient):
+        values[PART] = task.part
     if isinstance(task, Personalize):
         values[PERSONAL] = task.settings.model_dump_json()
     return RecordDict({WEIGHTS: weights, **parts, CONFIG: ConfigRecord(values)})
@@ -99,9 +103,7 @@ def update_from(content: RecordDict, client: int) -> Update:
     """Return the update of a client; raise `MalformedError` if it is not a valid one."""
     if unknown := sorted(content.keys() - {WEIGHTS, "payload", "state", METRICS}):
         raise MalformedError(f"has {len(unknown)} records that are unknown, such as {unknown[0][:80]!r}")
-    values = dict(content.metric_records.get(METRICS, {}))
-    if unknown := sorted(values.keys() - {"examples", "steps", STATE_ROUND, "train_loss", RESTARTED}):
-        raise MalformedError(f"has {len(unknown)} metrics that are unknown, such as {unknown[0][:80]!r}")
+    values = _metrics(content, {"examples", "steps", STATE_ROUND, "train_loss", RESTARTED})
     metrics = {"train_loss": _number(values, "train_loss")}
     if RESTARTED in values:
         metrics[RESTARTED] = _number(values, RESTARTED)
@@ -120,24 +122,33 @@ def update_from(content: RecordDict, client: int) -> Update:
 
 def tally_records(tally: Tally) -> RecordDict:
     """Return the answer to an evaluation: totals only, since counts by class would reveal what data a client has."""
-    totals: dict[str, Any] = {"loss": sum(tally.losses), "correct": sum(tally.correct), "examples": sum(tally.examples)}
-    return RecordDict({METRICS: MetricRecord(totals)})
+    total = tally.totals()
+    values: dict[str, Any] = {"loss": total.losses[0], "correct": total.correct[0], "examples": total.examples[0]}
+    if tally.primary is not None:
+        values["primary"] = tally.primary
+    return RecordDict({METRICS: MetricRecord(values)})
 
 
 def tally_from(content: RecordDict) -> Tally:
-    """Return the totals of a client's test."""
-    values = dict(content.metric_records.get(METRICS, {}))
+    """Return the totals of a client's test; raise `MalformedError` if they are not valid."""
+    values = _metrics(content, {"loss", "correct", "examples", "primary"})
     loss, correct, examples = _number(values, "loss"), _count(values, "correct"), _count(values, "examples")
     if correct > examples:
         raise MalformedError(f"has {correct} correct answers of {examples}")
     if not math.isfinite(loss) or loss < 0:
         raise MalformedError(f"has a loss of {loss}; must be finite and not negative")
-    return Tally((loss,), (correct,), (examples,))
+    primary = _number(values, "primary") if "primary" in values else None
+    if primary is not None and math.isinf(primary):
+        raise MalformedError(f"has a primary metric of {primary}; must be finite")
+    return Tally((loss,), (correct,), (examples,), primary=primary)
 
 
 def evaluation_from(content: RecordDict) -> EvaluateClient:
     """Return the evaluation that a message asks for."""
-    return EvaluateClient(_part(content, WEIGHTS), client_of(content))
+    part = setting(content, PART)
+    if part not in get_args(OwnPart):
+        raise InputError(f"message: {PART!r} must be one of {get_args(OwnPart)} (got {part[:80]!r})")
+    return EvaluateClient(_part(content, WEIGHTS), client_of(content), cast(OwnPart, part))
 
 
 def personal_task(content: RecordDict) -> Personalize:
@@ -190,6 +201,13 @@ def _filled(parts: Mapping[str, State]) -> dict[str, ArrayRecord]:
 
 def _part(content: RecordDict, name: str) -> State:
     return from_arrays(content.array_records[name]) if name in content.array_records else {}
+
+
+def _metrics(content: RecordDict, known: set[str]) -> dict[str, Any]:
+    values = dict(content.metric_records.get(METRICS, {}))
+    if unknown := sorted(values.keys() - known):
+        raise MalformedError(f"has {len(unknown)} metrics that are unknown, such as {unknown[0][:80]!r}")
+    return values
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:

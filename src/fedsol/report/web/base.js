@@ -73,7 +73,8 @@ function readable(key) {
   return Object.hasOwn(NAMES, key) ? NAMES[key] : key.replaceAll("_", " ");
 }
 
-const isShare = (key) => /accuracy/.test(readable(key));
+const isShare = (key) => /accuracy/.test(readable(key))
+  || app.data.shares.some((name) => key === `test_${name}` || key === `held_out_${name}` || key === `validation_${name}`);
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 function percent(value, digits = 2) {

@@ -14,7 +14,7 @@ function partitionSection() {
   const update = () => {
     const { sizes, counts, sha256 } = app.data.partitions[view.partition];
     const held = (counts ?? []).map((row) => row.filter((count) => count > 0).length);
-    const classes = held.length ? `, ${lowest(held)} to ${highest(held)} of ${counts[0].length} classes each` : "";
+    const classes = held.length && counts[0].length > 1 ? `, ${lowest(held)} to ${highest(held)} of ${counts[0].length} classes each` : "";
     const range = `${lowest(sizes)} to ${highest(sizes)} training samples each`;
     words.textContent = `${plural(sizes.length, "client")} with ${range}${classes}. sha256 ${sha256.slice(0, 12)}…`;
     map.update();

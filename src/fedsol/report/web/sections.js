@@ -2,21 +2,32 @@
 
 const view = { target: null, axis: "round", smoothing: 1, bands: "deviation", key: {}, run: [0, -1], partition: 0 };
 
-// On the global test set; where no run has one, on what clients held out.
-const accuracyKey = () =>
-  ["test_accuracy", "held_out_accuracy"].find((key) => app.data.runs.some((run) => run.metrics.series[key])) ?? "test_accuracy";
-const accuracies = (run) => run.metrics.series[accuracyKey()] ?? [];
-const heldOut = (run) => run.metrics.series.held_out_accuracy ?? [];
-const showsHeldOut = () => accuracyKey() === "test_accuracy" && app.data.runs.some((run) => heldOut(run).some(known));
+// On the global test set; where no run has one, on what clients held out; where they did not, on the validation set.
+const primary = () => app.data.primary;
+const kinds = () => [["test", ""], ["held_out", "held-out "], ["validation", "validation "]]
+  .map(([set, word]) => ({ key: `${set}_${primary().key}`, name: word + primary().title }));
+const kindShown = () => kinds().find(({ key }) => app.data.runs.some((run) => run.metrics.series[key])) ?? kinds()[0];
+const results = (run) => run.metrics.series[kindShown().key] ?? [];
+const heldOut = (run) => run.metrics.series[kinds()[1].key] ?? [];
+const showsHeldOut = () => kindShown().key === kinds()[0].key && app.data.runs.some((run) => heldOut(run).some(known));
+const asText = (value) => (primary().share ? percent(value) : plain(value));
+const better = (one, other) => (primary().higher ? one > other : one < other);
+const bestOf = (values) => values.reduce((best, value) => (best === null || better(value, best) ? value : best), null);
 const roundsOf = (run) => run.metrics.x.length;
 const total = (run, key) => sum((run.metrics.series[key] ?? []).filter(known));
-const isUnfinished = (run) => known(run.planned) && roundsOf(run) < run.planned;
+const isUnfinished = (run) => known(run.planned) && roundsOf(run) < run.planned && !run.stopped;
 const last = (values) => values.findLast(known) ?? null;
-const best = (values) => (values.some(known) ? highest(values.filter(known)) : null);
+const isChosen = (run) => known(run.best);
+// Of the round that validation chose; without validation, the best of any round.
+function best(run) {
+  const values = results(run);
+  if (isChosen(run)) return values[run.metrics.x.indexOf(run.best)] ?? null;
+  return bestOf(values.filter(known));
+}
 
-// What it took a run until its test accuracy first reached the target; null if it never did.
+// What it took a run until its result first reached the target; null if it never did.
 function until(run, target) {
-  const at = accuracies(run).findIndex((value) => known(value) && value >= target - 1e-12);
+  const at = results(run).findIndex((value) => known(value) && (Math.abs(value - target) < 1e-12 || better(value, target)));
   if (at < 0) return null;
   const { series, x } = run.metrics;
   const upTo = (key) => sum((series[key] ?? []).slice(0, at + 1).filter(known));
@@ -25,34 +36,39 @@ function until(run, target) {
 
 function defaultTarget() {
   const values = app.data.groups
-    .map((group) => mean(group.runs.map((number) => best(accuracies(app.data.runs[number]))).filter(known)))
+    .map((group) => mean(group.runs.map((number) => best(app.data.runs[number])).filter(known)))
     .filter(known)
     .sort((one, other) => one - other);
   const middle = values[Math.floor(values.length / 2)] ?? 0.5;
+  if (!primary().share) return Number(middle.toPrecision(2));
   return Math.max(5, Math.floor(middle * 20 + 1e-9) * 5);
 }
 
 function summarySection() {
-  const field = make("input", { type: "number", min: 0, max: 100, step: "any", id: "target" });
+  const { share, title } = primary();
+  const field = make("input", { type: "number", step: "any", id: "target", ...(share ? { min: 0, max: 100 } : {}) });
   let touched = view.target !== null;
   field.addEventListener("input", () => {
     touched = true;
     view.target = field.value;
     update();
   });
-  const target = () => Math.min(100, Math.max(0, Number(view.target) || 0));
+  const target = () => (share ? Math.min(100, Math.max(0, Number(view.target) || 0)) : Number(view.target) || 0);
+  const goal = () => target() / (share ? 100 : 1);
+  const unit = share ? " %" : "";
   const number = (text, more = {}) => ({ text, number: true, ...more });
   const low = { lowFirst: true };
-  const kind = accuracyKey() === "test_accuracy" ? "accuracy" : "held-out accuracy";
-  const alsoHeldOut = showsHeldOut() ? [number("held-out accuracy")] : [];
+  const kind = kindShown().name;
+  const direction = primary().higher ? {} : low;
+  const alsoHeldOut = showsHeldOut() ? [number(kinds()[1].name, direction)] : [];
   const table = sortableTable("Summary of methods", [
-    { text: "method" }, number("runs"), number("rounds"), number(`final ${kind}`), number(`best ${kind}`), ...alsoHeldOut,
-    number(() => `rounds to ${target()} %`, low), number(() => `traffic to ${target()} %`, low),
+    { text: "method" }, number("runs"), number("rounds"), number(`final ${kind}`, direction), number(`best ${kind}`, direction), ...alsoHeldOut,
+    number(() => `rounds to ${target()}${unit}`, low), number(() => `traffic to ${target()}${unit}`, low),
     number("traffic", low), number("time", low),
   ]);
   const single = sortableTable("Every run", [
-    { text: "run" }, { text: "method" }, number("seed", low), number("rounds"), number(`final ${kind}`),
-    number(`best ${kind}`), ...alsoHeldOut, number(() => `rounds to ${target()} %`, low), number("rejected updates", low), number("time", low),
+    { text: "run" }, { text: "method" }, number("seed", low), number("rounds"), number(`final ${kind}`, direction),
+    number(`best ${kind}`, direction), ...alsoHeldOut, number(() => `rounds to ${target()}${unit}`, low), number("rejected updates", low), number("time", low),
   ]);
 
   function update() {
@@ -60,35 +76,47 @@ function summarySection() {
       view.target = defaultTarget();
       field.value = view.target;
     }
-    const rows = app.data.groups.map((group, index) => methodRow(group, index, target() / 100));
+    const rows = app.data.groups.map((group, index) => methodRow(group, index, goal()));
     for (const column of alsoHeldOut.length ? [3, 4, 5] : [3, 4]) {
-      const most = highest(rows.map((row) => row[column].value ?? -1));
-      if (rows.length > 1) for (const row of rows) row[column].best = row[column].value === most;
+      const most = bestOf(rows.map((row) => row[column].value).filter(known));
+      if (rows.length > 1) for (const row of rows) row[column].best = known(most) && row[column].value === most;
     }
+    note.textContent = summaryNote();
     table.update(rows);
-    single.update(app.data.runs.map((run, at) => runRow(run, at, target() / 100)));
+    single.update(app.data.runs.map((run, at) => runRow(run, at, goal())));
   }
 
   field.value = view.target ?? "";
-  const label = make("label", { for: "target" }, "target accuracy in %");
-  const note = "Mean ± sample standard deviation over runs that differ only in their seed. Traffic is what the server "
-    + "and its clients send to each other; time is the sum over all rounds. Click a heading to sort.";
+  const label = make("label", { for: "target" }, `target ${title}${share ? " in %" : ""}`);
+  const note = make("p", { class: "note" });
   return {
     id: "summary",
     title: "Summary",
     node: [
-      make("div", { class: "controls" }, label, field), table.node, make("p", { class: "note" }, note),
+      make("div", { class: "controls" }, label, field), table.node, note,
       make("details", {}, make("summary", {}, "Every run"), single.node),
     ],
     update,
   };
 }
 
+function summaryNote() {
+  const { runs } = app.data;
+  const chosen = runs.filter(isChosen).length;
+  const others = "the best of any round, which is a little too good: the same set chose it.";
+  const best = chosen ? `that of the round which the validation set chose${chosen < runs.length ? "; of runs without one, " : "."}` : "";
+  return "Mean ± sample standard deviation over runs that differ only in their seed. Traffic is what the server "
+    + "and its clients send to each other; time is the sum over all rounds. Click a heading to sort. "
+    + `The best ${primary().title} is ${best}${chosen < runs.length ? others : ""}`
+    + (runs.some((run) => run.stopped) ? " Where some runs have stopped, curves are means over the others." : "");
+}
+
 function methodRow(group, index, target) {
   const runs = group.runs.map((number) => app.data.runs[number]);
   const values = (pick) => runs.map(pick).filter(known);
   const share = (found) => ({
-    text: spread(found, (value) => (100 * value).toFixed(2), " %"), value: mean(found),
+    text: primary().share ? spread(found, (value) => (100 * value).toFixed(2), " %") : spread(found, plain),
+    value: mean(found),
   });
   const reached = runs.map((run) => until(run, target)).filter((found) => found);
   const some = reached.length && reached.length < runs.length ? `in ${reached.length} of ${runs.length}` : null;
@@ -99,9 +127,9 @@ function methodRow(group, index, target) {
   return [
     { text: group.label, value: group.label, sample: index },
     { text: runs.length, value: runs.length },
-    { text: roundsText(runs), value: mean(runs.map(roundsOf)), note: unfinished ? "unfinished" : null },
-    share(values((run) => last(accuracies(run)))),
-    share(values((run) => best(accuracies(run)))),
+    { text: roundsText(runs), value: mean(runs.map(roundsOf)), note: roundsNote(runs, unfinished) },
+    share(values((run) => last(results(run)))),
+    share(values(best)),
     ...(showsHeldOut() ? [share(values((run) => last(heldOut(run))))] : []),
     { text: reached.length ? spread(reached.map((found) => found.round), whole) : "never", note: some,
       value: mean(reached.map((found) => found.round)) },
@@ -109,6 +137,11 @@ function methodRow(group, index, target) {
     { text: bytes(mean(traffic)), value: mean(traffic) },
     { text: duration(mean(times)), value: mean(times) },
   ];
+}
+
+function roundsNote(runs, unfinished) {
+  const stopped = runs.filter((run) => run.stopped).length;
+  return unfinished ? "unfinished" : stopped ? `${stopped === runs.length ? "" : `${stopped} `}stopped` : null;
 }
 
 function roundsText(runs) {
@@ -120,24 +153,24 @@ function roundsText(runs) {
 function runRow(run, at, target) {
   const label = app.data.groups.find((group) => group.runs.includes(at)).label;
   const found = until(run, target);
-  const values = accuracies(run);
+  const values = results(run);
   return [
     run.name, label, { text: run.seed, value: run.seed },
-    { text: roundsText([run]), value: roundsOf(run) },
-    { text: percent(last(values)), value: last(values) }, { text: percent(best(values)), value: best(values) },
-    ...(showsHeldOut() ? [{ text: percent(last(heldOut(run))), value: last(heldOut(run)) }] : []),
+    { text: roundsText([run]), value: roundsOf(run), note: run.stopped ?? null },
+    { text: asText(last(values)), value: last(values) }, { text: asText(best(run)), value: best(run) },
+    ...(showsHeldOut() ? [{ text: asText(last(heldOut(run))), value: last(heldOut(run)) }] : []),
     { text: found ? found.round : "never", value: found ? found.round : null },
     { text: total(run, "rejected"), value: total(run, "rejected") },
     { text: duration(total(run, "seconds")), value: total(run, "seconds") },
   ];
 }
 
-const FIRST = ["test_accuracy", "held_out_accuracy", "test_loss", "train_loss"];
 
 // A chart with its controls; `source` is the metrics or one analysis.
 function chartOf(source, withAxes) {
   const keys = keysOf(source);
-  const rank = (key) => (FIRST.includes(key) ? FIRST.indexOf(key) : FIRST.length + (isShare(key) ? 0 : 1));
+  const first = [...kinds().map(({ key }) => key), "test_loss", "train_loss"];
+  const rank = (key) => (first.includes(key) ? first.indexOf(key) : first.length + (isShare(key) ? 0 : 1));
   if (source === "metrics") keys.sort((one, other) => rank(one) - rank(other));
   if (!keys.length) return null;
   if (!keys.includes(view.key[source])) view.key[source] = keys[0];
