@@ -12,6 +12,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from tools import listing
 from tools.reference import render
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -21,6 +22,10 @@ SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
 def test_the_reference_page_is_current():
     page = (REPOSITORY / "docs" / "experiment.md").read_text(encoding="utf-8")
     assert page == render(), "run `make docs`"
+
+
+def test_the_names_that_are_listed_are_current():
+    assert listing.PLACE.read_text(encoding="utf-8") == listing.render(), "run `make docs`"
 
 
 def test_a_wheel_works_with_nothing_of_the_repository_beside_it(tmp_path):

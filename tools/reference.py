@@ -1,4 +1,4 @@
-"""Write docs/experiment.md, the reference of every key of an experiment file, from the code itself."""
+"""Write docs/experiment.md, the reference of every key of an experiment file, and `listing.json`, from the code."""
 
 import sys
 from pathlib import Path
@@ -8,9 +8,9 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedsol.cli.list import algorithms
 from fedsol.config.experiment import TABLES
 from fedsol.config.fields import describe_bounds, describe_type
+from tools import listing
 
 INTRODUCTION = """# The experiment file
 
@@ -30,7 +30,7 @@ def render() -> str:
         heading = f"## `[{name}]`" if name else "## Top level"
         parts.append(f"{heading}\n\n{_table(table)}\n")
     parts.append("## `[algorithm]`\n\n`name` is one of these, or `module:Class` for one of your own.\n")
-    for row in algorithms():
+    for row in listing.algorithms():
         parts.append(f"### `{row['name']}`\n\n{row['description']}\n")
         if row["settings"]:
             lines = [
@@ -79,3 +79,4 @@ def _cell(text: str) -> str:
 
 if __name__ == "__main__":
     Path(sys.argv[1]).write_text(render(), encoding="utf-8")
+    listing.PLACE.write_text(listing.render(), encoding="utf-8")

@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from fedsol.cli.console import console, say, say_table
 from fedsol.cli.options import JsonOption
-from fedsol.config.catalog import ALGORITHMS, EXPERIMENTS
-from fedsol.config.fields import settings_of
+from fedsol.config.catalog import EXPERIMENTS, Rows, listing
 
-Rows = list[dict[str, Any]]
 
 NOTES = """
 FedAvgM, FedAdam and FedYogi are server optimizers, which combine with every algorithm:
@@ -39,7 +38,7 @@ def list_names(
 
 def _say_algorithms(rows: Rows) -> None:
     """Print every algorithm with its defaults, then each setting once, however many algorithms share it."""
-    from fedsol.runs.groups import as_text
+    from fedsol.config.overrides import as_text
 
     meanings: dict[str, str] = {}
     for row in rows:
@@ -62,50 +61,6 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def algorithms() -> Rows:
-    """Return every algorithm with its settings."""
-    from fedsol.algorithms import find_algorithm
-
-    classes = {name: find_algorithm(name) for name in ALGORITHMS}
-    return [
-        {"name": name, "description": (cls.__doc__ or "").strip().partition("\n")[0], "settings": settings_of(cls)}
-        for name, cls in classes.items()
-    ]
-
-
-def datasets() -> Rows:
-    """Return every dataset with its sizes and the paper's federation."""
-    from fedsol.data.catalog import SPECS
-
-    return [
-        {
-            "name": spec.name,
-            "description": spec.title,
-            "train": spec.train_size,
-            "test": spec.test_size,
-            "classes": spec.classes,
-            "clients": spec.clients,
-            "fraction": spec.fraction,
-            "rounds": spec.rounds,
-        }
-        for spec in SPECS.values()
-    ]
-
-
-def models() -> Rows:
-    """Return every model with its options."""
-    from fedsol.models import MODELS
-
-    return [
-        {
-            "name": spec.name,
-            "description": spec.description,
-            "options": {name: option.description for name, option in spec.options.items()},
-        }
-        for spec in MODELS.values()
-    ]
-
-
 def partitions() -> Rows:
     """Return every way to split the data among clients."""
     return [
@@ -123,9 +78,9 @@ def experiments() -> Rows:
 
 
 LISTS: dict[str, Callable[[], Rows]] = {
-    "algorithms": algorithms,
-    "datasets": datasets,
-    "models": models,
+    "algorithms": partial(listing, "algorithms"),
+    "datasets": partial(listing, "datasets"),
+    "models": partial(listing, "models"),
     "partitions": partitions,
     "experiments": experiments,
 }

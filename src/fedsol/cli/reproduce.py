@@ -7,6 +7,7 @@ import typer
 
 from fedsol.cli.console import console, resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import JobsOption, SeedsOption, SetOption
+from fedsol.config.catalog import listing
 
 
 def reproduce(
@@ -29,13 +30,14 @@ def reproduce(
     data_root: Annotated[Path, typer.Option("--data-root", help="Folder that holds the datasets.")] = Path("data"),
 ) -> None:
     """Run a table or figure of the paper, cell by cell: the paper's number, ours and the difference side by side."""
+    if name == "list":
+        rows = listing("recipes")
+        say_table(list(rows[0]), [list(row.values()) for row in rows], "recipes", text_columns=len(rows[0]))
+        say("Each cell runs with 3 seeds. fedsol reproduce NAME --estimate says how long that takes here.")
+        return
     from fedsol.paper import reproduce as paper
     from fedsol.studies.variants import parse_seeds
 
-    if name == "list":
-        say_table(["name", "kind", "what", "cells", "data"], paper.recipe_rows(), "recipes", text_columns=5)
-        say("Each cell runs with 3 seeds. fedsol reproduce NAME --estimate says how long that takes here.")
-        return
     show_warnings()
     options = paper.Options(out, data_root, parse_seeds(seeds), rounds, part, only or [], changes or [], jobs)
     if estimate:

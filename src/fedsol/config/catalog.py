@@ -1,7 +1,20 @@
-"""What fedsol knows by name, as plain data: algorithms and ready experiments."""
+"""What fedsol knows by name, as plain data: algorithms and ready experiments, and how to list all the rest."""
 
+import json
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+def listing(what: str) -> Rows:
+    """Return the rows of a list of names: algorithms, datasets, models or recipes.
+
+    They are read from `listing.json`, which `make docs` makes from the code: the code itself would import torch.
+    """
+    rows: Rows = json.loads(resources.files("fedsol.config").joinpath("listing.json").read_text(encoding="utf-8"))[what]
+    return rows
 
 ALGORITHMS: dict[str, str | type] = {
     "fedavg": "fedsol.algorithms.fedavg:FedAvg",

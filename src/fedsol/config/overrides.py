@@ -135,3 +135,8 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             result[prefix + key] = value
     return result
+
+
+def as_text(value: Any) -> str:
+    """Return a setting as a label or a table shows it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,7 @@
 """`fedsol reproduce`: run the cells of a recipe, resumably, and show the table."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from fedsol.federation.sampling import trains_alone
 from fedsol.paper.numbers import Key
 from fedsol.paper.printing import as_json, as_markdown, show
 from fedsol.paper.recipe import Accuracy, Cell, Figure, Folders, Ours, Recipe, TrainedTable, UntrainedTable, table_of
-from fedsol.paper.registry import RECIPES, find_recipe
+from fedsol.paper.registry import find_recipe
 from fedsol.paper.selection import check_data, select
 from fedsol.paper.settings import SEEDS
 from fedsol.paper.store import Store, fingerprint
@@ -75,17 +75,6 @@ class Options:
             "--jobs": self.jobs != 1,
         }
         return [name for name, is_given in given.items() if is_given]
-
-
-def recipe_rows() -> Iterator[list[str]]:
-    """Return name, kind, title, number of cells and data of every recipe."""
-    for name in RECIPES:
-        recipe = find_recipe(name)
-        table = table_of(recipe)
-        cells = [cell for cell in table.cells if not cell.extra]
-        data = dict.fromkeys(cell.dataset for cell in cells if cell.dataset)
-        kind = "figure" if isinstance(recipe, Figure) else "table"
-        yield [name, kind, table.heading.title, str(len(cells)), ", ".join(data) or "none"]
 
 
 def reproduce(name: str, options: Options, console: Console) -> None:

@@ -10,7 +10,8 @@ from fedsol.errors import InputError
 from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import summary_of
-from fedsol.runs.groups import as_text, differences
+from fedsol.config.overrides import as_text
+from fedsol.runs.groups import differences
 
 SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "validation", "validation_by", "seed")
 

@@ -12,14 +12,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedsol.config.overrides import flatten
+from fedsol.config.overrides import as_text, flatten
 from fedsol.config.task import ACCURACY, MEASURES, Measure
 from fedsol.core.files import write_output
 from fedsol.errors import InputError
 from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
 from fedsol.report.columns import to_columns
 from fedsol.runs.find import find_runs
-from fedsol.runs.groups import as_text, differences, group_runs
+from fedsol.runs.groups import differences, group_runs
 from fedsol.runs.run import Run
 
 SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "clients.js", "main.js")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsol.config.overrides import KEYS_WITHOUT_EFFECT
+from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, as_text
 from fedsol.runs.run import Run
 
 
@@ -46,11 +46,6 @@ def differences(configurations: Sequence[Mapping[str, Any]]) -> dict[str, list[A
     keys = sorted({key for one in configurations for key in one})
     values = {key: [one.get(key) for one in configurations] for key in keys}
     return {key: column for key, column in values.items() if any(value != column[0] for value in column)}
-
-
-def as_text(value: Any) -> str:
-    """Return a setting as a label or a table shows it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _labels(configurations: Sequence[Mapping[str, Any]]) -> list[str]:

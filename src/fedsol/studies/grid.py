@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsol.config.experiment import Experiment
-from fedsol.config.overrides import parse_override, split_list
+from fedsol.config.overrides import as_text, parse_override, split_list
 from fedsol.errors import InputError
-from fedsol.runs.groups import as_text
 from fedsol.studies.variants import Variant, check_distinct
 
 _RANGE = re.compile(r"^(log:)?([^.\s]*(?:\.\d+)?(?:e[+-]?\d+)?)\.\.(.+)$")
