@@ -11,7 +11,6 @@ from fedsol.cli.console import console, say, say_table
 from fedsol.cli.options import JsonOption
 from fedsol.config.catalog import EXPERIMENTS, Rows, listing
 
-
 NOTES = """
 FedAvgM, FedAdam and FedYogi are server optimizers, which combine with every algorithm:
 --set server.optimizer=momentum, adam or yogi (in a comparison also: -a fedavgm,fedadam,fedyogi).

@@ -16,6 +16,7 @@ def listing(what: str) -> Rows:
     rows: Rows = json.loads(resources.files("fedsol.config").joinpath("listing.json").read_text(encoding="utf-8"))[what]
     return rows
 
+
 ALGORITHMS: dict[str, str | type] = {
     "fedavg": "fedsol.algorithms.fedavg:FedAvg",
     "fedprox": "fedsol.algorithms.fedprox:FedProx",

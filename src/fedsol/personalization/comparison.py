@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.overrides import as_text
 from fedsol.errors import InputError
 from fedsol.federation.personal import PersonalResult, PersonalSettings
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import summary_of
-from fedsol.config.overrides import as_text
 from fedsol.runs.groups import differences
 
 SAME_CLIENTS = ("data_sha256", "partition_sha256", "held_out", "validation", "validation_by", "seed")
