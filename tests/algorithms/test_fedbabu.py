@@ -8,7 +8,7 @@ from fedsol.algorithms import make_algorithm
 from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job
 from fedsol.data.types import Dataset, Split
-from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, train_client
+from fedsol.federation.local_training import ClientData, LocalTraining, train_client, untrained_names
 from tests.support.toys import OnlyHead, TwoLayers, split
 
 
@@ -30,4 +30,4 @@ def test_a_step_moves_the_body_and_not_the_head():
 
 def test_a_model_without_a_body_is_refused():
     with pytest.raises(InputError, match=r"client\.trains: must be 'all' for a model with no weights besides its"):
-        frozen_names(make_algorithm({"name": "fedbabu"}), ClientSettings(), split(OnlyHead(1, 2), (1,)))
+        untrained_names(make_algorithm({"name": "fedbabu"}), ClientSettings(), split(OnlyHead(1, 2), (1,)))

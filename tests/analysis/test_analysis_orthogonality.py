@@ -94,7 +94,7 @@ def test_a_frozen_head_does_not_move_while_it_is_recorded(tiny):
     initial = federation.initial_weights()
     fedavg = replace(federation, algorithm=FedAvg())
     steps, update = record(fedavg, Measure(where="head"), Job(0, 1, initial, {}))
-    assert same_tensors(*({name: w[name] for name in federation.frozen} for w in (initial, update.weights)))
+    assert same_tensors(*({name: w[name] for name in federation.untrained} for w in (initial, update.weights)))
     assert set(steps.cosine) == {None}
     assert steps.proximal_loss[-1] > 0
 

@@ -129,17 +129,23 @@ def test_a_replaced_buffer_changes_the_one_that_was_given(inputs: Tensor) -> Non
     assert model.initial_weights()["seen"].item() == 0
 
 
-def test_frozen_parameters_are_state_that_is_not_trained(inputs: Tensor) -> None:
+def test_frozen_parameters_stay_in_the_module(inputs: Tensor) -> None:
     module = plain()
     module[1].requires_grad_(False)
     model = SplitModel(module, "3", DIGITS.probe())
     assert model.names == model.head_names == ("3.weight", "3.bias")
-    assert model.body_names == ()
-    assert model.buffers == ("1.weight", "1.bias")
-    weights = model.initial_weights()
-    weights["1.weight"].zero_()
-    weights["1.bias"].fill_(2)
-    assert torch.equal(model.features(weights, inputs), torch.full((3, 5), 2.0))
+    assert model.body_names == model.buffers == ()
+    assert model.initial_weights().keys() == set(model.names)
+    assert model.frozen.keys() == {"1.weight", "1.bias"}
+    hashed = model.frozen_sha256
+    with torch.no_grad():
+        module[1].weight.zero_()
+        module[1].bias.fill_(2)
+    assert torch.equal(model.features(model.initial_weights(), inputs), torch.full((3, 5), 2.0))
+    other = SplitModel(module, "3", DIGITS.probe())
+    assert other.frozen_sha256 != hashed
+    with pytest.raises(InputError, match=f"frozen weights here have the sha256 {other.frozen_sha256}.*{hashed}"):
+        other.check_frozen(hashed, "elsewhere")
 
 
 def test_a_failing_pass_leaves_the_model_as_it_was(inputs: Tensor) -> None:

@@ -1,5 +1,6 @@
 """Methods, models and data of a user's own, named as `tests.support.user_code:…` in experiments of the tests."""
 
+import multiprocessing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +17,15 @@ def with_batch_norm(input_shape, classes):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(size, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, classes)
     )
+
+
+def frozen_body(input_shape, classes, elsewhere=0.0):
+    """Random features that never change, with running statistics; in other processes they may be others."""
+    model = with_batch_norm(input_shape, classes)
+    model[1].requires_grad_(False)
+    with torch.no_grad():
+        model[1].bias += elsewhere * (multiprocessing.current_process().name != "MainProcess")
+    return model
 
 
 class Scaled(nn.Sequential):

@@ -112,7 +112,7 @@ def record(federation: Federation, measure: Measure, job: Job) -> tuple[LocalSte
     proximal = proximal_by_name(measure.proximal, measure.tau)
 
     def observe(step: Step) -> None:
-        rows.append((*angle(step, proximal, measure.where, federation.frozen), float(step.loss)))
+        rows.append((*angle(step, proximal, measure.where, federation.untrained), float(step.loss)))
 
     update = replace(federation, algorithm=observed(federation.algorithm, observe)).train(job)
     return LocalSteps(job.client, *zip(*rows, strict=True)), update

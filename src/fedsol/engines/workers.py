@@ -169,7 +169,8 @@ class _Worker:
 
     def __init__(self, context: BaseContext, federation: Federation) -> None:
         ours, theirs = context.Pipe()
-        arguments = (theirs, os.getpid(), federation.experiment, federation.dataset, federation.partition)
+        data = (federation.dataset, federation.partition, federation.model.frozen_sha256)
+        arguments = (theirs, os.getpid(), federation.experiment, *data)
         self.process: BaseProcess = context.Process(target=serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
         self.process.start()
         theirs.close()  # ours then ends when the worker does
@@ -210,7 +211,12 @@ class _Worker:
 
 
 def serve(
-    connection: Connection, parent: int, experiment: Experiment, dataset: Dataset, partition: list[Tensor]
+    connection: Connection,
+    parent: int,
+    experiment: Experiment,
+    dataset: Dataset,
+    partition: list[Tensor],
+    frozen_sha256: str,
 ) -> None:
     """Answer tasks until the pipe closes: the main function of a worker process."""
     live_no_longer_than(parent)
@@ -230,6 +236,7 @@ def serve(
             weights, broadcast = without_prefix("weights", tensors), without_prefix("broadcast", tensors)
             continue
         try:
+            federation.model.check_frozen(frozen_sha256, "of the main process")
             reply, content = _reply(_task_from(message, tensors, weights, broadcast).answer(federation))
         except InputError as error:
             reply, content = {"kind": "bad input", "message": str(error)}, {}

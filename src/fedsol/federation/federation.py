@@ -29,7 +29,14 @@ from fedsol.data.types import Dataset, Inputs, Split, tensors_of
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate, values_of
 from fedsol.federation.faults import LABELS, Fault, plan, with_flipped_labels
-from fedsol.federation.local_training import ClientData, LocalTraining, frozen_names, make_task, steps_of, train_client
+from fedsol.federation.local_training import (
+    ClientData,
+    LocalTraining,
+    make_task,
+    steps_of,
+    train_client,
+    untrained_names,
+)
 from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
 from fedsol.federation.sampling import ClientSamples, OwnPart, central_validation, split_samples, trains_alone
 from fedsol.models import ModelShape
@@ -73,9 +80,9 @@ class Federation:
         return ServerState(weights, names, self.clients, self.algorithm.init_server(pick(weights, names)))
 
     @property
-    def frozen(self) -> tuple[str, ...]:
-        """Names of the parameters that no client trains."""
-        return frozen_names(self.algorithm, self.experiment.client, self.model)
+    def untrained(self) -> tuple[str, ...]:
+        """Names of the parameters that no client trains, though the model would."""
+        return untrained_names(self.algorithm, self.experiment.client, self.model)
 
     def initial_state(self) -> State:
         """Return a client's own state before its first job."""
@@ -205,9 +212,9 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
         getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
     )
     algorithm = make_algorithm(experiment.algorithm)
-    frozen = frozen_names(algorithm, experiment.client, model)  # refuses an unsuitable model before any work
+    untrained = untrained_names(algorithm, experiment.client, model)  # refuses an unsuitable model before any work
     weights = model.initial_weights()
-    check_optimizer_on(experiment.client, {name: weights[name] for name in model.names if name not in frozen})
+    check_optimizer_on(experiment.client, {name: weights[name] for name in model.names if name not in untrained})
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     federation = Federation(experiment, dataset, partition, model, algorithm, device, objective)

@@ -86,7 +86,7 @@ def steps_of(examples: int, work: float, settings: ClientSettings, algorithm: Al
     return max(1, round(work * settings.epochs * -(-examples // per_step)))
 
 
-def frozen_names(algorithm: Algorithm, settings: ClientSettings, model: SplitModel) -> tuple[str, ...]:
+def untrained_names(algorithm: Algorithm, settings: ClientSettings, model: SplitModel) -> tuple[str, ...]:
     """Return the parameters that clients do not train: the classifier's, if the method or `client.trains` says so."""
     if "body" not in (algorithm.trains, settings.trains):
         return ()
@@ -108,8 +108,8 @@ class _BatchLoop:
     def run(self, local: Weights, state: State, after_epoch: AfterEpoch) -> tuple[float, int]:
         """Step through all epochs, changing `local` in place; return the mean loss and the number of steps."""
         settings, algorithm = self.training.settings, self.algorithm
-        frozen = frozen_names(algorithm, settings, self.task.model)
-        trained = {name: tensor for name, tensor in local.items() if name not in frozen}
+        untrained = untrained_names(algorithm, settings, self.task.model)
+        trained = {name: tensor for name, tensor in local.items() if name not in untrained}
         optimizer = make_optimizer(settings, list(trained.values()), algorithm.learning_rate(self.training.lr))
         total = torch.zeros((), device=self.training.device)
         steps, last_step = 0, steps_of(len(self.data.indices), self.job.work, settings, algorithm)

@@ -268,7 +268,9 @@ def _save(
     data = describe_data(federation.dataset, experiment.data)
     with disk_errors_named(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        TrainedModel(experiment, weights, data, facts).save(model_path(folder, result.client))
+        TrainedModel(experiment, weights, data, facts, federation.model.frozen_sha256).save(
+            model_path(folder, result.client)
+        )
 
 
 def fine_tuned(federation: Federation, weights: Weights, client: int, settings: PersonalSettings) -> dict[int, Weights]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -20,8 +20,8 @@ from fedsol.data.description import DataDescription, parse_description
 from fedsol.errors import InputError
 from fedsol.federation.federation import model_shape
 from fedsol.models import ModelShape
-from fedsol.models.build import build_model, build_split_model
-from fedsol.models.split import SplitModel, load_weights
+from fedsol.models.build import build_settings, split_model
+from fedsol.models.split import SplitModel, check_frozen, frozen_parameters, hash_tensors, load_weights
 from fedsol.objectives import make_objective
 from fedsol.objectives.base import Objective
 
@@ -37,6 +37,8 @@ class TrainedModel:
     data: DataDescription
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What is known about how it was made, as JSON values: for its model card."""
+    frozen_sha256: str = ""
+    """Hash of the frozen weights that it was trained with, which the model's factory makes; empty if not known."""
 
     @cached_property
     def objective(self) -> Objective:
@@ -59,15 +61,29 @@ class TrainedModel:
 
         Its inputs are normalized, as in training.
         """
-        settings = self.experiment.model
-        assert settings.name is not None
-        return load_weights(build_model(settings.name, settings.options, self.shape, self._seed), self.weights)
+        return load_weights(self._untrained(), self.weights)
 
     def split_model(self, device: torch.device) -> SplitModel:
         """Return the model as a function of weights, on a device and in the precision of the experiment."""
         precision = self.experiment.engine.autocast
         autocast = getattr(torch, precision) if precision else None
-        return build_split_model(self.experiment.model, self.shape, self._seed, device, autocast)
+        return split_model(self._untrained().to(device), self.experiment.model.head, self.shape, autocast)
+
+    @torch.no_grad()
+    def _untrained(self) -> nn.Module:
+        """Return the model as its factory makes it, with the frozen weights that these were trained with."""
+        model = build_settings(self.experiment.model, self.shape, self._seed)
+        frozen = frozen_parameters(model)
+        if frozen.keys() <= self.weights.keys():
+            for name, tensor in frozen.items():
+                tensor.copy_(self.weights[name])
+        elif self.frozen_sha256:
+            check_frozen(hash_tensors(frozen), self.frozen_sha256, "that the weights were trained with")
+        return model
+
+    def complete(self) -> Self:
+        """Return the model with its frozen weights among the others."""
+        return replace(self, weights={**self.weights, **frozen_parameters(self._untrained())})
 
     @property
     def _seed(self) -> int:
@@ -86,6 +102,7 @@ class TrainedModel:
             "data": data.to_json(),
             "experiment": self.experiment.to_toml(),
             "facts": json.dumps(self.facts),
+            **({"frozen_sha256": self.frozen_sha256} if self.frozen_sha256 else {}),
         }
 
     def save(self, path: Path) -> Path:
@@ -117,4 +134,4 @@ class TrainedModel:
             facts = dict(json.loads(metadata.get("facts", "{}")))
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}: facts: must be a JSON object ({error})") from error
-        return cls(experiment, weights, data, facts)
+        return cls(experiment, weights, data, facts, metadata.get("frozen_sha256", ""))

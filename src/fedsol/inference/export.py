@@ -122,7 +122,7 @@ def _to_onnx(trained: TrainedModel) -> bytes:
 
 
 def _to_safetensors(trained: TrainedModel) -> bytes:
-    return trained.to_bytes()
+    return trained.complete().to_bytes()
 
 
 FORMATS: dict[str, Callable[[TrainedModel], bytes]] = {

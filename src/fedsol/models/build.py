@@ -38,11 +38,22 @@ def build_split_model(
     autocast: torch.dtype | None = None,
 ) -> SplitModel:
     """Return the model of `[model]` as a function of its weights, on a device and in a precision."""
+    return split_model(build_settings(settings, shape, seed).to(device), settings.head, shape, autocast)
+
+
+def build_settings(settings: ModelSettings, shape: ModelShape, seed: int) -> nn.Module:
+    """Return the model of `[model]`."""
     if settings.name is None:
         raise InputError("model.name: is missing")
-    model = build_model(settings.name, settings.options, shape, seed).to(device)
-    probe = placed(shape.probe(), device)
-    return SplitModel(model, find_head(model, settings.head, probe), probe, autocast)
+    return build_model(settings.name, settings.options, shape, seed)
+
+
+def split_model(
+    model: nn.Module, head: str | None, shape: ModelShape, autocast: torch.dtype | None = None
+) -> SplitModel:
+    """Return a model, on its device, as a function of its weights."""
+    probe = placed(shape.probe(), next(model.parameters()).device)
+    return SplitModel(model, find_head(model, head, probe), probe, autocast)
 
 
 def _build_users(reference: str, options: Mapping[str, object], shape: ModelShape) -> nn.Module:

@@ -1,7 +1,9 @@
 """SplitModel: a model as a function of its weights, in two parts."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cached_property
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -18,6 +20,10 @@ class _HeadReachedError(Exception):
     """Ends a pass through the model at its head."""
 
 
+class OtherFrozenError(InputError):
+    """Frozen weights differ from those that others in the federation have; the text reveals only that."""
+
+
 class _Slot(NamedTuple):
     """One place in a module for a tensor of the model's state; a shared tensor has several."""
 
@@ -27,14 +33,19 @@ class _Slot(NamedTuple):
     tensor: Tensor
     in_head: bool
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is a parameter that needs no gradient."""
+        return isinstance(self.tensor, nn.Parameter) and not self.tensor.requires_grad
+
 
 class SplitModel:
     """A model as a function of its weights, in two parts: the body, which computes features, and the head.
 
-    Weights are a dict of `names` (trained parameters) and `buffers` (running statistics, and parameters without a
-    gradient). A pass uses the tensors it is given, and changes buffers in place. Non-persistent buffers are constants
-    of the module. A tensor that modules of the body share has one name. The model must be on its device already. One
-    thread at a time can use it.
+    Weights are a dict of `names` (trained parameters) and `buffers` (running statistics). A pass uses the tensors it is
+    given, and changes buffers in place. Parameters without a gradient are `frozen`: they stay in the module, as
+    non-persistent buffers do, and are no weights. A tensor that modules of the body share has one name. The model must
+    be on its device already. One thread at a time can use it.
     """
 
     def __init__(self, model: nn.Module, head: str, probe: Inputs, autocast: torch.dtype | None = None) -> None:
@@ -42,10 +53,12 @@ class SplitModel:
         self.autocast = autocast
         self._model = model
         self._head = model.get_submodule(head)
-        self._slots = _slots(model, self._head)
+        slots = _slots(model, self._head)
+        self.frozen = frozen_parameters(model)
+        self._slots = [slot for slot in slots if not slot.is_frozen]
         self._head_slots = [slot for slot in self._slots if slot.in_head]
         self._body_slots = [slot for slot in self._slots if not slot.in_head]
-        trained = {slot.name: slot.in_head for slot in self._slots if slot.tensor.requires_grad}
+        trained = {slot.name: slot.in_head for slot in self._slots if isinstance(slot.tensor, nn.Parameter)}
         self.names = tuple(trained)
         self.head_names = tuple(name for name, in_head in trained.items() if in_head)
         self.body_names = tuple(name for name, in_head in trained.items() if not in_head)
@@ -62,8 +75,24 @@ class SplitModel:
         self._check_parts()
         self._check_split(probe)
 
+    @cached_property
+    def frozen_sha256(self) -> str:
+        """The SHA-256 of the frozen parameters, by which other machines compare theirs; empty if there are none."""
+        return hash_tensors(self.frozen)
+
+    def check_frozen(self, sha256: str, where: str) -> None:
+        """Raise `OtherFrozenError` unless the frozen parameters have this hash, that of those at another place."""
+        check_frozen(self.frozen_sha256, sha256, where)
+
+    def without_frozen(self, weights: Mapping[str, Tensor], where: object) -> dict[str, Tensor]:
+        """Return weights without frozen ones, which earlier versions of fedsol saved; refuse other values of these."""
+        for name in weights.keys() & self.frozen.keys():
+            if not torch.equal(weights[name], self.frozen[name].cpu()):
+                raise OtherFrozenError(f"{where}: the frozen weight {name!r} is not that of the model")
+        return {name: tensor for name, tensor in weights.items() if name not in self.frozen}
+
     def initial_weights(self) -> dict[str, Tensor]:
-        """Return copies of the model's own parameters and buffers."""
+        """Return copies of the model's own trained parameters and buffers."""
         return {slot.name: slot.tensor.detach().clone(memory_format=torch.contiguous_format) for slot in self._slots}
 
     def train(self, mode: bool = True) -> None:
@@ -199,9 +228,36 @@ def _slots(model: nn.Module, head: nn.Module) -> list[_Slot]:
     return slots
 
 
+def frozen_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters that need no gradient, as a `SplitModel` names them."""
+    return {slot.name: slot.tensor for slot in _slots(model, model) if slot.is_frozen}
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of names, shapes, types and values; nothing if there are no tensors."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest() if tensors else ""
+
+
+def check_frozen(found: str, expected: str, where: str) -> None:
+    """Raise `OtherFrozenError` unless two hashes of frozen weights, the second that of those `where`, are the same."""
+    if found != expected:
+        here, there = (f"the sha256 {one}" if one else "no hash, as there are none" for one in (found, expected))
+        raise OtherFrozenError(
+            f"model: the frozen weights here have {here}, and those {where} have {there}; all must build the same "
+            "model: its factory, options, files and seed"
+        )
+
+
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
-    """Copy weights, as a `SplitModel` names them, into a model; return it in evaluation mode."""
-    slots = _slots(model, model)
+    """Copy weights, as a `SplitModel` names them, into a model; return it in evaluation mode.
+
+    Frozen weights may be missing: the model has them. (Earlier versions of fedsol saved them.)
+    """
+    slots = [slot for slot in _slots(model, model) if slot.name in weights or not slot.is_frozen]
     if missing := {slot.name for slot in slots} ^ weights.keys():
         raise InputError(f"model.name: the weights do not fit the model: {min(missing)!r} is in only one of them")
     with torch.no_grad():

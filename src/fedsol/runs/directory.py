@@ -31,6 +31,8 @@ from fedsol.runs.selection import Selection
 log = logging.getLogger(__name__)
 
 HASHED_INPUTS = 1000
+FROZEN = "frozen_sha256"
+"""The key of environment.json for the hash of a model's frozen weights, if it has any."""
 ENDS = {"rounds", "server.patience", "server.stop_at"}
 """Keys that say when a run ends, and change nothing of the rounds before."""
 RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -96,6 +98,8 @@ class RunDirectory:
             save_manifest(self.path / "partition.json", manifest, counts)
             write_atomically(self.path / DATA_FILE, describe_data(dataset, experiment.data).to_json())
             identity = {"id": uuid.uuid4().hex, "data_sha256": data_hash(dataset)}
+            if federation.model.frozen:
+                identity[FROZEN] = federation.model.frozen_sha256
             self._write_json("environment.json", {**environment(), **identity})
             write_atomically(self._metrics, b"")
             write_atomically(self.path / "experiment.toml", experiment.to_toml())
@@ -112,6 +116,8 @@ class RunDirectory:
             self._check_stop(saved, experiment)
         if self.read_environment().get("data_sha256") != data_hash(federation.dataset):
             raise InputError(f"{self.path}: the data of {experiment.data.name} has changed since the run started")
+        if (frozen := self.read_environment().get(FROZEN)) is not None:
+            federation.model.check_frozen(frozen, f"that {self.path} started with")
         if experiment.data.name == PRIVATE:
             return  # only the nodes know their samples
         if (partition := self.read_hashes()["partition_sha256"]) is None:

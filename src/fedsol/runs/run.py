@@ -17,7 +17,7 @@ from fedsol.data.manifest import Manifest, load_manifest
 from fedsol.errors import InputError
 from fedsol.federation.trained import TrainedModel
 from fedsol.runs.checkpoints import Checkpoint
-from fedsol.runs.directory import RunDirectory
+from fedsol.runs.directory import FROZEN, RunDirectory
 from fedsol.runs.facts import hold_out_facts, model_facts
 from fedsol.runs.rows import Row
 from fedsol.runs.selection import Selection, Stop
@@ -127,6 +127,11 @@ class Run:
         """The run's software and machine (environment.json); empty if not saved."""
         path = self.directory and self.directory / "environment.json"
         return read_json_object(path) if path and path.is_file() else {}
+
+    @cached_property
+    def frozen_sha256(self) -> str:
+        """The hash of the model's frozen weights, which are not saved; empty if there are none, or it is not known."""
+        return str(self.environment.get(FROZEN, ""))
 
     @cached_property
     def partition(self) -> Manifest | None:
@@ -252,7 +257,7 @@ class Run:
         facts = model_facts(self, self.rounds_of(which), self.description)
         if which == "best":
             facts["checkpoint"] = "the best round by validation"
-        return TrainedModel(self.experiment, weights, self.description, facts)
+        return TrainedModel(self.experiment, weights, self.description, facts, self.frozen_sha256)
 
     def weights_of(self, which: Which) -> Weights:
         """Return the global weights after the last round, or after the best one by validation."""

@@ -82,7 +82,7 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
     trial = make_trial(plan, int(plan.sizes.max()))
     traffic, server = bytes_per_client(trial), trial.initial_server()
     optimizer = apply_server_optimizer(trial.experiment.server, server, server).optimizer
-    model = size_in_bytes(server.weights)
+    model, frozen = size_in_bytes(server.weights), size_in_bytes(trial.model.frozen)
     checkpoint = model + size_in_bytes(server.state) + size_in_bytes(optimizer)
     touched = plan.clients * (1 - (1 - plan.per_round / plan.clients) ** plan.rounds)  # expected distinct clients
     keeps_best = plan.experiment.data.validation > 0
@@ -93,6 +93,7 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
     parts = {
         "process": process,
         "data": data_bytes(plan.dataset),
+        "frozen": frozen,
         "updates": plan.per_round * traffic.up,  # held until they are averaged
         "server_state": (2 + keeps_best) * checkpoint + traffic.down,  # before and after a round, and the message
         "states_in_memory": min(MEMORY_BUDGET, round(touched * traffic.state)),
@@ -103,7 +104,10 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
         **parts,
         "states_on_disk": round((touched + superseded) * traffic.state),
         "checkpoints": (CHECKPOINTS + keeps_best) * checkpoint,
-        "worker": traffic.down + traffic.state + max(training, 2 * traffic.down, 2 * (traffic.up + traffic.state)),
+        "worker": frozen
+        + traffic.down
+        + traffic.state
+        + max(training, 2 * traffic.down, 2 * (traffic.up + traffic.state)),
         "training": training,
     }
 
@@ -241,7 +245,7 @@ def estimate(plans: Sequence[Plan], network: Network) -> list[dict[str, Any]]:
         traffic, memory = bytes_per_client(trial), count_memory(plan, process)
         deployment: dict[str, float] | None = None
         if network != Network():
-            server = process + memory["server_state"] + memory["updates"]
+            server = process + memory["frozen"] + memory["server_state"] + memory["updates"]
             deployment = deploy(plan, network, speed, traffic)
             deployment |= {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
         numbers = {name: getattr(plan, name) for name in ("label", "clients", "per_round", "rounds", "workers")}

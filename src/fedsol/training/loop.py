@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import flatten
@@ -35,6 +35,8 @@ from fedsol.training.guard import Sizes, check_loss, check_rejections, find_dive
 from fedsol.training.updates import Requirements, RoundUpdates, expected_answers, not_finite
 
 log = logging.getLogger(__name__)
+
+Saved = TypeVar("Saved", ServerState, Update)
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ class _Loop:
         path = self.directory.path if self.directory else None
         best = self.best.server.weights if self.best else None
         run = Run(self.federation.experiment, list(self.rows), self.server.weights, path, best)
+        run.frozen_sha256 = self.federation.model.frozen_sha256
         run.description = describe_data(self.federation.dataset, self.federation.experiment.data)
         return run
 
@@ -198,8 +201,8 @@ class _Loop:
                     f"{self.directory.path / 'metrics.jsonl'}: its rows changed after they were written, so the run "
                     "cannot be resumed; nothing was changed"
                 )
-            self.server = checkpoint.server
-            self.late = checkpoint.late
+            self.server = self._without_frozen(checkpoint.server)
+            self.late = [self._without_frozen(update) for update in checkpoint.late]
             self.states.restore(checkpoint.clients)
             self.saved_round = checkpoint.round
         elif self.directory.checkpoints.exist():
@@ -216,12 +219,18 @@ class _Loop:
         self.directory.rewrite_rows(self.rows)
         self._restore_best()
 
+    def _without_frozen(self, saved: Saved) -> Saved:
+        """Return what a checkpoint saved without the frozen weights that those of earlier versions have."""
+        where = self.directory.path if self.directory else ""
+        return replace(saved, weights=self.federation.model.without_frozen(saved.weights, where))
+
     def _restore_best(self) -> None:
         """Read the best round so far; without its checkpoint, a later round may still be better."""
         number = self.selection.best_round(self.rows) if self.selection.has_validation else None
         if self.directory and number is not None:
             try:
-                self.best = _Best(number, self.directory.checkpoints.best(number).server, is_saved=True)
+                server = self._without_frozen(self.directory.checkpoints.best(number).server)
+                self.best = _Best(number, server, is_saved=True)
             except RunError as error:
                 log.warning("%s; the model of round %d, the best so far, is lost", error, number)
 
@@ -293,8 +302,8 @@ class _Loop:
             return before
         rule = functools.partial(aggregate, settings, self.federation.algorithm)
         after = self.engine.aggregate(before, updates, rule)
-        # Frozen parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
-        weights = {**after.weights, **pick(before.weights, self.federation.frozen)}
+        # Untrained parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
+        weights = {**after.weights, **pick(before.weights, self.federation.untrained)}
         after = replace(after, weights=weights, recent_changes=tuple(recent_changes))
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(

@@ -22,6 +22,7 @@ from fedsol.engines.flower import records
 from fedsol.errors import FedsolError, InputError, RunError
 from fedsol.federation.federation import Federation, build_federation, node_federation
 from fedsol.federation.personal import check_settings
+from fedsol.models.split import OtherFrozenError
 from fedsol.runs.directory import RUN_ID
 
 log = logging.getLogger(__name__)
@@ -71,9 +72,9 @@ class NodeStates:
         return self._folder / f"round-{round_number:06d}.safetensors"
 
 
-def private_reason(_error: Exception) -> str:
-    """Return the reason given in a deployment: the error itself may reveal data, so it stays in the node's log."""
-    return "the node failed; its own log says why"
+def private_reason(error: Exception) -> str:
+    """Return the reason given in a deployment: most errors may reveal data, so they stay in the node's log."""
+    return str(error) if isinstance(error, OtherFrozenError) else "the node failed; its own log says why"
 
 
 def make_client_app(reason: Reason = private_reason) -> ClientApp:
@@ -162,10 +163,14 @@ def _federation_for(content: RecordDict, context: Context) -> Federation:
     client, own, config = records.client_of(content), _client_of(context), context.node_config
     if client != own:
         raise InputError(f"client: must be this node's partition-id, {own} (got {client})")
-    text = records.setting(content, "experiment")
-    if source := config.get("data"):
-        return _own_federation(text, str(source), client)
-    return _public_federation(text, str(config.get("data-root") or ""))
+    text, source = records.setting(content, "experiment"), config.get("data")
+    if source:
+        federation = _own_federation(text, str(source), client)
+    else:
+        federation = _public_federation(text, str(config.get("data-root") or ""))
+    frozen = content.config_records[records.CONFIG].get(records.FROZEN, "")
+    federation.model.check_frozen(str(frozen), "of the server")
+    return federation
 
 
 @lru_cache(maxsize=1)

@@ -107,7 +107,10 @@ class GridEngine(Engine):
         """Return one message per client, all with the same arrays of weights, experiment and id of the run."""
         if not tasks:
             return {}
-        config: dict[str, Any] = {"experiment": self._federation.experiment.to_toml()}
+        config: dict[str, Any] = {
+            "experiment": self._federation.experiment.to_toml(),
+            records.FROZEN: self._federation.model.frozen_sha256,
+        }
         if self._run is not None:
             run = RunDirectory(self._run)
             config |= {"run": run.read_id(), "oldest": run.checkpoints.oldest_round()}

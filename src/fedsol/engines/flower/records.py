@@ -26,6 +26,7 @@ PERSONAL = "personal"
 PART = "part"
 STATE_ROUND = "state-of-round"
 RESTARTED = "restarted"
+FROZEN = "frozen-sha256"
 
 MOST = 10**9
 """More examples, steps or rounds than any client has; a client that claimed more would get the whole average."""
