@@ -2,14 +2,11 @@
 
 import sys
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from typing import Any
 
 from fedsol.config.experiment import TABLES
-from fedsol.config.fields import describe_bounds, describe_type
+from fedsol.config.reference import settings_in, toml_value
+from fedsol.config.tables import Settings
 from tools import listing
 
 INTRODUCTION = """# The experiment file
@@ -33,10 +30,7 @@ def render() -> str:
     for row in listing.algorithms():
         parts.append(f"### `{row['name']}`\n\n{row['description']}\n")
         if row["settings"]:
-            lines = [
-                f"| `{item['name']}` | `{_toml(item['default'])}` | {_cell(item['allowed'])} | {_cell(item['help'])} |"
-                for item in row["settings"]
-            ]
+            lines = [_line(item) for item in row["settings"]]
             parts.append("\n".join([_HEADER, *lines]) + "\n")
     return "\n".join(parts)
 
@@ -44,33 +38,13 @@ def render() -> str:
 _HEADER = "| key | default | allowed | meaning |\n|---|---|---|---|"
 
 
-def _table(model: type[BaseModel]) -> str:
-    lines = [_HEADER]
-    for name, field in model.model_fields.items():
-        if (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)) or name == "algorithm":
-            continue
-        default = field.get_default(call_default_factory=True)
-        shown = "" if default is None else f"`{_toml(default)}`"
-        lines.append(f"| `{name}` | {shown} | {_cell(_allowed(field))} | {_cell(field.description or '')} |")
-    return "\n".join(lines)
+def _table(table: type[Settings]) -> str:
+    return "\n".join([_HEADER, *map(_line, settings_in(table))])
 
 
-def _allowed(field: FieldInfo) -> str:
-    """Return the type of a field in words, without the None that stands for "not given"."""
-    kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
-    is_optional = NoneType in get_args(field.annotation)
-    if is_optional and len(kinds) > 1:
-        return " | ".join(map(describe_type, kinds))
-    hint = kinds[0] if is_optional else field.annotation
-    if getattr(hint, "__origin__", None) is dict:
-        return "table"
-    return f"{describe_type(hint)} {describe_bounds(field.metadata)}".strip()
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+def _line(row: dict[str, Any]) -> str:
+    default = "" if row["default"] is None else f"`{toml_value(row['default'])}`"
+    return f"| `{row['name']}` | {default} | {_cell(row['allowed'])} | {_cell(row['help'])} |"
 
 
 def _cell(text: str) -> str:

@@ -12,6 +12,7 @@ from fedsol.cli.analyze import analyze
 from fedsol.cli.compare import compare
 from fedsol.cli.estimate import estimate
 from fedsol.cli.export import export
+from fedsol.cli.init import init
 from fedsol.cli.list import list_names
 from fedsol.cli.options import guarded
 from fedsol.cli.partition import partition
@@ -45,34 +46,22 @@ def options(
         raise typer.Exit
 
 
-def _add(group: typer.Typer, commands: Mapping[str, Callable[..., None]]) -> None:
+def _add(group: typer.Typer, commands: Mapping[str, Callable[..., None]], panel: str | None = None) -> None:
     for name, command in commands.items():
-        group.command(name)(guarded(command))
+        group.command(name, rich_help_panel=panel)(guarded(command))
 
 
-def _group(name: str, description: str, commands: Mapping[str, Callable[..., Any]]) -> None:
+def _group(name: str, description: str, commands: Mapping[str, Callable[..., Any]], panel: str) -> None:
     group = typer.Typer(help=description, no_args_is_help=True)
     _add(group, commands)
-    app.add_typer(group, name=name)
+    app.add_typer(group, name=name, rich_help_panel=panel)
 
 
-_add(
-    app,
-    {
-        "run": run,
-        "compare": compare,
-        "sweep": sweep,
-        "analyze": analyze,
-        "list": list_names,
-        "partition": partition,
-        "personalize": personalize,
-        "predict": predict,
-        "evaluate": evaluate,
-        "export": export,
-        "estimate": estimate,
-        "report": report,
-        "reproduce": reproduce,
-    },
-)
-_group("data", "Download datasets, or check their files.", {"fetch": data.fetch, "verify": data.verify})
-_group("flower", "Run federations across many machines with Flower.", {"app": flower.app, "run": flower.run})
+TRAIN, PREPARE, UNDERSTAND, USE = "Train", "Prepare", "Understand", "Use the model"
+
+_add(app, {"run": run, "compare": compare, "sweep": sweep, "reproduce": reproduce}, TRAIN)
+_add(app, {"init": init, "list": list_names, "partition": partition, "estimate": estimate}, PREPARE)
+_group("data", "Download datasets, or check their files.", {"fetch": data.fetch, "verify": data.verify}, PREPARE)
+_add(app, {"report": report, "analyze": analyze, "personalize": personalize}, UNDERSTAND)
+_add(app, {"predict": predict, "evaluate": evaluate, "export": export}, USE)
+_group("flower", "Run federations across many machines with Flower.", {"app": flower.app, "run": flower.run}, USE)

@@ -1,6 +1,7 @@
 """`fedsol compare`: several algorithms over seeds, as a table and learning curves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from fedsol.errors import RunError
 if TYPE_CHECKING:
     from fedsol.config.task import Measure
     from fedsol.runs.run import Run
+    from fedsol.studies.run_many import Outcome
 
 BEST_OF_ANY = "of any round, chosen on the test set"
 BEST_BY_VALIDATION = "of the round chosen by validation"
@@ -49,6 +51,8 @@ def compare(
     out = out or new_directory("compare")
     variants = parse_variants(algorithms or ["fedavg", "fedsol"], read_experiment(experiment, changes))
     study = Study(out, parse_seeds(seeds), resume, jobs, lambda label: [progress(console, label, lines=2)])
+    if jobs > 1:
+        study = replace(study, finished=finished_counter(len(variants) * len(study.seeds)))
     with resume_hint(out, f"the same command, --out {out} and --resume"):
         results = comparison.compare(variants, study)
     if finished := [run for result in results for run in result.runs]:
@@ -80,6 +84,7 @@ class ResultTable:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], measure: "Measure") -> None:
         self._measure = measure
+        self._has_seeds = any(len(row["seeds"]) > 1 for row in rows)
         self._has_validation = any(row.get("best_validation") for row in rows)
         self._has_rounds = len({count for row in rows for count in row["rounds"]}) > 1
 
@@ -87,7 +92,8 @@ class ResultTable:
     def caption(self) -> str:
         """What the numbers are, and how the best round is chosen."""
         best = BEST_BY_VALIDATION if self._has_validation else BEST_OF_ANY
-        return f"test {self._measure.title}, mean ± std over seeds; best: {best}"
+        spread = ", mean ± std over seeds" if self._has_seeds else ""
+        return f"test {self._measure.title}{spread}; best: {best}"
 
     @property
     def headings(self) -> list[str]:
@@ -99,12 +105,32 @@ class ResultTable:
         """Return the columns of a row, as they are written."""
         keys = [f"final_{self._measure.key}", f"best_{self._measure.key}"] + ["best_validation"] * self._has_validation
         missing = "failed" if row["failures"] else "–"
-        found = [self._spread(row.get(key), missing) for key in keys]
+        finished = len(row["seeds"]) - len(row["failures"])
+        found = [self._spread(row.get(key), missing, finished) for key in keys]
         if row["failures"] and row[keys[0]]:
             found[0] += f" ({len(row['failures'])} failed)"
         counts = sorted(set(row["rounds"]))
         rounds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(*counts)
         return [*found, *[rounds] * self._has_rounds, f"{row['seconds']:.1f}"]
 
-    def _spread(self, spread: Mapping[str, float] | None, missing: str) -> str:
-        return self._measure.spread_text(spread["mean"], spread["std"]) if spread else missing
+    def _spread(self, spread: Mapping[str, float] | None, missing: str, seeds: int) -> str:
+        """Return a mean, and a standard deviation if there is more than one seed."""
+        if spread is None:
+            return missing
+        if seeds == 1:
+            return self._measure.text(spread["mean"])
+        return self._measure.spread_text(spread["mean"], spread["std"])
+
+
+def finished_counter(total: int) -> "Callable[[Outcome], None]":
+    """Return a function that reports each finished run and how many are done."""
+    done = 0
+
+    def count(outcome: "Outcome") -> None:
+        nonlocal done
+        done += 1
+        run = outcome.run
+        text = "failed" if run is None else f"final {run.primary.title} {run.primary.text(run.final_result)}"
+        say(f"[{done}/{total}] {outcome.spec.label}: {text}")
+
+    return count

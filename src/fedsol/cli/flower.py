@@ -33,17 +33,26 @@ def app(
     from fedsol.engines import require_flower
 
     require_flower()
+    from fedsol.config.tables import PRIVATE
+    from fedsol.data.catalog import load_dataset
     from fedsol.deployment.app import write_app
     from fedsol.engines.flower.privacy import check_privacy
-    from fedsol.federation.federation import build_federation
+    from fedsol.federation.federation import assemble, fill_defaults, partition_of
+    from fedsol.studies.plan import read_data
 
     settings = read_experiment(experiment, ["engine.kind=flower", *(changes or [])])
+    is_private = settings.data.name == PRIVATE
     if settings.data.private.test is not None:  # the server's working directory is not this one
         test = Path(settings.data.private.test).expanduser().absolute()
         settings = settings.override({"data.private.test": str(test)})
-    federation = build_federation(settings)  # so that errors appear here and not on the server
+    # So that errors appear here and not on the server; the data itself need not be here.
+    dataset, is_here = (load_dataset(settings.data, settings.task.kind), True) if is_private else read_data(settings)
+    settings = fill_defaults(settings, dataset)
+    federation = assemble(settings, dataset, partition_of(settings, dataset))
     check_privacy(federation)
     write_app(federation.experiment, folder, run_directory.expanduser().absolute(), name)
+    if not is_here:
+        say(f"{settings.data.name} is not here; the machines that run the app fetch it, or find it in data.root.")
     say(f"The app is in {folder}. Start it on a SuperLink: fedsol flower run {folder} LINK")
 
 

@@ -77,17 +77,28 @@ def guarded(command: Command) -> Command:
     return wrapper  # type: ignore[return-value]
 
 
-def read_experiment(name: str | None, changes: Sequence[str] | None = None) -> "Experiment":
-    """Return the experiment of a file or name (default: the quick start), with `--set` applied."""
+def read_experiment(
+    name: str | None, changes: Sequence[str] | None = None, named: Mapping[str, Any] | None = None
+) -> "Experiment":
+    """Return the experiment of a file or name (default: the quick start), with `--set` and other options applied."""
     from fedsol.config.experiment import Experiment, find_experiment
     from fedsol.config.overrides import apply_overrides, parse_override
     from fedsol.federation.optimizer import check_optimizer
 
     tables = find_experiment(name or "quickstart")
     say_code(name, tables)
-    experiment = Experiment(**apply_overrides(tables, dict(map(parse_override, changes or ()))))
+    experiment = Experiment(**apply_overrides(tables, {**dict(map(parse_override, changes or ())), **(named or {})}))
     check_optimizer(experiment.client)
     return experiment
+
+
+def shortcuts(algorithm: str | None, rounds: int | None, seed: int | None) -> dict[str, Any]:
+    """Return the keys that `--algorithm`, `--rounds` and `--seed` set."""
+    from fedsol.studies.variants import algorithm_changes
+
+    named = {"rounds": rounds, "seed": seed}
+    chosen = {} if algorithm is None else algorithm_changes(algorithm)
+    return {**chosen, **{key: value for key, value in named.items() if value is not None}}
 
 
 def say_code(source: Path | str | None, tables: Mapping[str, Any]) -> None:

@@ -9,12 +9,25 @@ import typer
 from fedsol.analysis import names_of
 from fedsol.cli.compare import BEST_OF_ANY
 from fedsol.cli.console import console, resume_hint, say, show_warnings
-from fedsol.cli.options import ExperimentArgument, OutOption, SetOption, new_directory, read_experiment, say_code
+from fedsol.cli.options import (
+    ExperimentArgument,
+    OutOption,
+    SetOption,
+    new_directory,
+    read_experiment,
+    say_code,
+    shortcuts,
+)
 from fedsol.errors import InputError
 
 
 def run(
     experiment: ExperimentArgument = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", "-a", help="Such as fedavg, or fedsol:rho=1.5.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Communication rounds.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="For everything random.")] = None,
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
@@ -47,20 +60,22 @@ def run(
     trackers = list(dict.fromkeys(split_list(track)))
     for name in trackers:
         check_tracker(name, "--track")
+    named = shortcuts(algorithm, rounds, seed)
     if experiment is not None and RunDirectory(Path(experiment)).exists:
         if out is not None:
             raise InputError(f"--out: is not allowed: the run is resumed in {experiment} (got {out})")
         out, resume = Path(experiment), True
         saved = RunDirectory(out).read_experiment()
         say_code(out, saved.model_dump())
-        settings = saved.override(dict(map(parse_override, changes or ())))
+        settings = saved.override({**dict(map(parse_override, changes or ())), **named})
     else:
-        settings = read_experiment(experiment, changes)
+        settings = read_experiment(experiment, changes, named)
     if resume and out is None:
         raise InputError("--resume: needs --out, the directory of the run")
     label = settings.algorithm["name"].rpartition(":")[2]
     out = out or new_directory(f"{Path(settings.data.name).stem}-{label}-seed{settings.seed}")
     live_report: AbstractContextManager[LiveView | None] = LiveView(out, port or 0) if live else nullcontext()
+    before = len(RunDirectory(out).read_rows()) if resume and RunDirectory(out).exists else 0
     with resume_hint(out, f"fedsol run {out}"), live_report as view:
         callbacks = [progress(console, label), *callbacks_for(split_list(analyze), out, settings)]
         callbacks += [make_tracker(name, out) for name in trackers]
@@ -68,6 +83,9 @@ def run(
             say(f"Live report, until the run ends: {view.address}")
             callbacks.append(view)  # last, so that it sees what the others write
         result = train(settings, callbacks, out, resume)
+    if before and len(result.rows) == before:
+        more = "" if result.stopped else f"; for more of them: fedsol run {out} --rounds {2 * before}"
+        say(f"The run was already finished: {before} of {result.experiment.rounds} rounds{more}")
     files = ["metrics.jsonl", "summary.json"]
     if any(map(has_values, result_curves([(label, [result.rows])], result.primary)[0])):
         files.insert(0, result.plot(out / "curve.png").name)

@@ -1,13 +1,12 @@
 """`fedsol sweep`: a grid of settings over seeds, or a search through it, as a table and a picture."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fedsol.cli.compare import ResultTable, rounds_text
+from fedsol.cli.compare import ResultTable, finished_counter, rounds_text
 from fedsol.cli.console import resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import (
     ExperimentArgument,
@@ -19,9 +18,6 @@ from fedsol.cli.options import (
     read_experiment,
 )
 from fedsol.errors import RunError
-
-if TYPE_CHECKING:
-    from fedsol.studies.run_many import Outcome
 
 
 def sweep(
@@ -58,7 +54,7 @@ def sweep(
     out = out or new_directory("sweep")
     base, axes, seed_list = read_experiment(experiment, changes), parse_grid(grid or []), parse_seeds(seeds)
     combinations = trials or math.prod(len(axis.values) for axis in axes if isinstance(axis, Choice))
-    study = Study(out, seed_list, resume, jobs, finished=_counter(combinations * len(seed_list)))
+    study = Study(out, seed_list, resume, jobs, finished=finished_counter(combinations * len(seed_list)))
     with resume_hint(out, f"the same command, --out {out} and --resume"):
         found = search(axes, base, study, trials) if trials else run_grid(axes, base, study)
     rows = found.rows()
@@ -76,17 +72,3 @@ def sweep(
         say(f"Picture: {out / 'sweep.png'}   Table: {out / 'sweep.csv'}   Runs: {out}")
     if failures := [failure for result in found.results for failure in result.failures]:
         raise RunError("\n".join(failures))
-
-
-def _counter(total: int) -> "Callable[[Outcome], None]":
-    """Return a function that reports each finished run and how many are done."""
-    done = 0
-
-    def count(outcome: "Outcome") -> None:
-        nonlocal done
-        done += 1
-        run = outcome.run
-        text = "failed" if run is None else f"final {run.primary.title} {run.primary.text(run.final_result)}"
-        say(f"[{done}/{total}] {outcome.spec.label}: {text}")
-
-    return count

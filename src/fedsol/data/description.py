@@ -55,6 +55,8 @@ class DataDescription:
     inputs: dict[str, InputTensor]
     classes: Count
     class_names: tuple[str, ...] = ()
+    client_names: tuple[str, ...] = ()
+    """The names of the clients, if the data brings its clients; empty if they are numbers."""
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     channels: Count = 1
@@ -143,6 +145,7 @@ def describe_data(dataset: Dataset, settings: DataSettings) -> DataDescription:
         inputs=inputs,
         classes=dataset.classes,
         class_names=dataset.class_names,
+        client_names=dataset.client_names if settings.partition.kind == "own" else (),
         mean=dataset.mean,
         std=dataset.std,
         channels=dataset.channels,

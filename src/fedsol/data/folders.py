@@ -5,6 +5,7 @@ modification times of the files and on how they were decoded, so changed images 
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -27,6 +28,11 @@ CACHE_VERSION = 1
 GRAYSCALE_MODES = frozenset({"1", "L", "LA", "La"})
 DEEP_MODES = ("I", "F")  # 16 or 32 bits per pixel: converting them to 8 bits would clip them silently
 
+CLUTTER = frozenset({"thumbs.db", "desktop.ini", "ehthumbs.db", "icon\r", "__macosx"})
+"""What file managers and archivers leave in folders, in lower case; hidden files are skipped anyway."""
+
+log = logging.getLogger(__name__)
+
 Layout = Literal["class", "client/class"]
 
 
@@ -40,7 +46,7 @@ class ImageFile:
 
 
 def list_images(folder: Path, layout: Layout) -> list[ImageFile]:
-    """Return every image below `folder`, sorted by name; hidden files are skipped."""
+    """Return every image below `folder`, sorted by name; hidden files and those of file managers are skipped."""
     clients: Sequence[Path | None] = [None] if layout == "class" else _subfolders(folder, "client")
     return [
         ImageFile(path, class_folder.name, client.name if client else None)
@@ -53,9 +59,13 @@ def list_images(folder: Path, layout: Layout) -> list[ImageFile]:
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.name)
+            visible = sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.name)
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed: {error.strerror}") from error
+    clutter = [entry.path for entry in visible if entry.name.lower() in CLUTTER]
+    for path in clutter:
+        log.warning("%s: skipped; it is no image", path)
+    return [entry for entry in visible if entry.path not in clutter]
 
 
 def _subfolders(folder: Path, kind: str) -> list[Path]:

@@ -32,7 +32,8 @@ def load_own(settings: DataSettings, kind: str = "classification") -> Dataset:
       uint8 images (N, H, W), (N, H, W, C) or (N, C, H, W), float features of any shape, or integers (N, T), the ids of
       tokens. Classes and clients are integers or strings; other targets are in the form of their task.
     - a folder with images `train/<class>/*` and `test/<class>/*`; with the layout `client/class` the training images
-      are `train/<client>/<class>/*`. They must all have the same size unless `image_size` is set.
+      are `train/<client>/<class>/*`. With `test_fraction` and without a folder `train`, the classes (or clients) are
+      at the top. Images must all have the same size unless `image_size` is set.
     - a table, `.csv` or `.parquet`, with the columns that `[data]` names.
     - `hf:` and the name of a Hugging Face dataset, or a folder that its `save_to_disk` wrote.
     - `module:function` or `path/to/file.py:function`, called without arguments, that returns a `fedsol.Dataset`, a dict
@@ -101,10 +102,16 @@ def _read_folder(folder: Path, settings: DataSettings) -> tuple[Samples, Samples
 
 def _folder_files(folder: Path, settings: DataSettings) -> tuple[list[ImageFile], list[ImageFile]]:
     fraction = settings.test_fraction
-    if not (folder / "train").is_dir():
-        raise InputError(f"{folder}: has no folder 'train'")
-    train = list_images(folder / "train", settings.layout)
-    if (folder / "test").is_dir():
+    top = folder / "train"
+    if not top.is_dir():
+        if fraction is None:
+            raise InputError(
+                f"{folder}: has no folder 'train'; add it, or set data.test_fraction if the folders in it are those of "
+                "the classes, to test on a share of them"
+            )
+        top = folder
+    train = list_images(top, settings.layout)
+    if top != folder and (folder / "test").is_dir():
         if fraction is not None:
             raise InputError(f"data.test_fraction: must not be set, as {folder} has a folder 'test' (got {fraction})")
         return train, list_images(folder / "test", "class")

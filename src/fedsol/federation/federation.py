@@ -302,6 +302,14 @@ def _check_central_validation(experiment: Experiment, partition: list[Tensor]) -
 
 def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
     """Return the experiment with the dataset's number of clients, fraction, rounds and model where unset."""
+    experiment = fill_sizes(experiment)
+    if experiment.model.name is not None:
+        return experiment
+    return experiment.override({"model.name": default_model(dataset, experiment.task.kind)})
+
+
+def fill_sizes(experiment: Experiment) -> Experiment:
+    """Return the experiment with the number of clients, fraction and rounds that its data's name stands for."""
     spec = SPECS.get(experiment.data.name)
     clients, fraction, rounds = (spec.clients, spec.fraction, spec.rounds) if spec else OWN_DATA_DEFAULTS.values()
     partition = experiment.data.partition
@@ -312,8 +320,6 @@ def fill_defaults(experiment: Experiment, dataset: Dataset) -> Experiment:
         changes["server.fraction"] = fraction
     if partition.clients is None and partition.kind not in ("own", "file"):
         changes["data.partition.clients"] = clients
-    if experiment.model.name is None:
-        changes["model.name"] = default_model(dataset, experiment.task.kind)
     return experiment.override(changes) if changes else experiment
 
 

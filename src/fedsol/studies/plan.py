@@ -73,7 +73,7 @@ def make_plans(variants: Sequence[Variant], per_round: int | None = None, exampl
             raise InputError(f"algorithm.name: {name!r} cannot be estimated: it has no rounds and sends nothing")
         key = settings.model_copy(update={"partition": type(settings.partition)()}).model_dump_json()
         key += variant.experiment.task.kind
-        dataset, is_real = known[key] = known.get(key) or _read_data(variant.experiment, examples)
+        dataset, is_real = known[key] = known.get(key) or read_data(variant.experiment, examples)
         experiment = fill_defaults(variant.experiment, dataset)
         sizes, set_aside, assumption = _sizes(experiment, dataset, examples)
         if per_round is not None:
@@ -88,7 +88,7 @@ def make_plans(variants: Sequence[Variant], per_round: int | None = None, exampl
     return plans
 
 
-def _read_data(experiment: Experiment, examples: int | None) -> tuple[Dataset, bool]:
+def read_data(experiment: Experiment, examples: int | None = None) -> tuple[Dataset, bool]:
     """Return the data if its files exist, else random samples, and whether it is real; without downloading."""
     settings, kind = experiment.data, experiment.task.kind
     spec = SPECS.get(settings.name)

@@ -64,7 +64,11 @@ def _split(text: str) -> list[str]:
 
 
 def _variant(text: str, base: Experiment) -> Variant:
-    """Parse a name (which may be `module:Class`), or `name:key=value,…`."""
+    return Variant(text, base.override(algorithm_changes(text)))
+
+
+def algorithm_changes(text: str) -> dict[str, Any]:
+    """Parse a name (which may be `module:Class`), or `name:key=value,…`; return the keys of an experiment it sets."""
     name, settings = text, ""
     if "=" in text:
         name = text.partition("=")[0].rpartition(":")[0]
@@ -76,7 +80,7 @@ def _variant(text: str, base: Experiment) -> Variant:
     for part in split_list(settings):
         key, value = parse_override(part)
         changes[key if "." in key else f"algorithm.{key}"] = value
-    return Variant(text, base.override(changes))
+    return changes
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -44,7 +44,7 @@ class LiveProgress(Callback):
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
         self._measure = federation.objective.primary
         self._task = self._bar.add_task(
-            self._label, total=federation.experiment.rounds, completed=len(rows), accuracy="", clients=""
+            escape(self._label), total=federation.experiment.rounds, completed=len(rows), accuracy="", clients=""
         )
         self._bar.start()
 
@@ -85,7 +85,7 @@ class PlainProgress(Callback):
         assert federation.experiment.rounds is not None
         self._rounds = federation.experiment.rounds
         self._measure = federation.objective.primary
-        if rows:
+        if 0 < len(rows) < self._rounds:
             self._say(f"{self._label}: resuming after round {len(rows)}")
 
     def round_finished(self, result: RoundResult) -> None:
