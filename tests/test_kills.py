@@ -31,7 +31,7 @@ except fedsol.RunError as error:
 """
 
 
-@pytest.mark.parametrize("limit", [500, 3_000, 20_000])
+@pytest.mark.parametrize("limit", [500, *(pytest.param(more, marks=pytest.mark.full) for more in (3_000, 20_000))])
 def test_a_disk_that_takes_no_more_ends_the_run_with_its_last_checkpoint_intact(tiny, tmp_path, limit):
     """The system itself refuses to make a file longer than the limit: metrics, a description, or the weights."""
     experiment = tiny.override({"rounds": 5, "model.name": "mlp", "algorithm.name": "scaffold"})

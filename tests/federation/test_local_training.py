@@ -85,11 +85,12 @@ def plain_torch(model, data, settings):
 
 
 def models_and_optimizers():
-    """Every pair; large models with other optimizers than the paper's are for `make test-all`."""
+    """Every pair; what is large, or like another one, is for `make test-all`."""
     for name in [*OF_IMAGES, "channels-last", "transposed"]:
         for optimizer in ("sgd", "adam", "adamw"):
-            large = name.startswith(("resnet", "vgg")) and optimizer != "sgd"
-            yield pytest.param(name, optimizer, marks=[pytest.mark.full] if large else [])
+            large = name.startswith(("resnet", "vgg", "slvit")) and optimizer != "sgd"
+            twin = name == "resnet18-batchstats"
+            yield pytest.param(name, optimizer, marks=[pytest.mark.full] if large or twin else [])
 
 
 @pytest.mark.parametrize(("name", "optimizer"), list(models_and_optimizers()))

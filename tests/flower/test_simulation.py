@@ -22,8 +22,8 @@ from tests.support.tensors import same_tensors
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation runs on Ray")
 
 REPOSITORY = Path(__file__).parents[2]
-QUICK = ["fedsol", "scaffold"]
-"""Methods that `make test` simulates, one without and one with a state; `make test-all` simulates all."""
+QUICK = ["scaffold"]
+"""A method with a state, which `make test` simulates; `make test-all` simulates all."""
 
 
 def simulate(settings, folder, *options):

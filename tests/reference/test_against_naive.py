@@ -178,12 +178,19 @@ def test_in_double_precision_nothing_is_left_but_rounding(algorithm):
     assert difference(algorithm, {"model.name": "tests.reference.naive:double"}) <= 1e-11
 
 
+OF_THE_CNN = [
+    *(table(name) for name in ("fedprox", "scaffold", "fedntd", "fedsam", "feddyn", "moon", "perfedavg")),
+    *(table("fedsol", perturb=perturb) for perturb in ("body", "all")),
+    table("fedsol", strength="adaptive", proximal="l2"),
+]
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [
-        *(table(name) for name in ("fedavg", "fedprox", "scaffold", "fedntd", "fedsam", "feddyn", "moon", "perfedavg")),
-        *(table("fedsol", perturb=perturb) for perturb in ("head", "body", "all")),
-        table("fedsol", strength="adaptive", proximal="l2"),
+        table("fedavg"),
+        table("fedsol"),
+        *(pytest.param(algorithm, marks=pytest.mark.full) for algorithm in OF_THE_CNN),
     ],
     ids=name_of,
 )
