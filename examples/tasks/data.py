@@ -1,7 +1,7 @@
 """Real data for every kind of task, from packages that are installed with fedsol.
 
-A loader returns arrays: inputs and targets, and the client that each training sample belongs to. Without test samples,
-`data.test_fraction` splits them. `python examples/tasks/data.py` writes breast_cancer.csv beside this file.
+A loader returns arrays: inputs, targets and the names of the targets, and the client that each training sample belongs
+to. Every fifth sample is in the test set. `python examples/tasks/data.py` writes breast_cancer.csv beside this file.
 """
 
 import os
@@ -29,6 +29,7 @@ def diabetes():
         "clients_train": decades[~in_test],
         "x_test": scaled[in_test],
         "y_test": progression[in_test],
+        "class_names": ["progression"],
     }
 
 
@@ -36,7 +37,7 @@ def digit_properties():
     """Several labels: is the digit even, larger than 4, does it have a loop? Clients: pairs of neighboring digits."""
     digits = load_digits()
     labels = np.stack([digits.target % 2 == 0, digits.target > 4, np.isin(digits.target, LOOPS)], axis=1)
-    return _split(_images(digits), labels, digits.target // 2)
+    return _split(_images(digits), labels, digits.target // 2, ["even", "larger than 4", "loop"])
 
 
 def digit_strokes():
@@ -44,7 +45,7 @@ def digit_strokes():
     digits = load_digits()
     has_loop = np.isin(digits.target, LOOPS)
     strokes = (digits.images > 7) * (1 + has_loop[:, None, None])
-    return _split(_images(digits), strokes, digits.target // 2)
+    return _split(_images(digits), strokes, digits.target // 2, ["background", "stroke", "stroke of a loop"])
 
 
 def python_help():
@@ -60,14 +61,14 @@ def python_help():
         windows += [codes[start : start + WINDOW + 1] for start in starts]
         clients += [name] * len(starts)
     text = np.stack(windows)
-    return _split(text[:, :-1], text[:, 1:], np.array(clients))
+    return _split(text[:, :-1], text[:, 1:], np.array(clients), [repr(chr(code))[1:-1] for code in range(128)])
 
 
 def _images(digits):
     return (digits.images * 15.9).astype(np.uint8)
 
 
-def _split(inputs, targets, clients):
+def _split(inputs, targets, clients, names):
     """Every fifth sample is for the test."""
     in_test = np.arange(len(inputs)) % 5 == 0
     return {
@@ -76,6 +77,7 @@ def _split(inputs, targets, clients):
         "clients_train": clients[~in_test],
         "x_test": inputs[in_test],
         "y_test": targets[in_test],
+        "class_names": names,
     }
 
 

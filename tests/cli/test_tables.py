@@ -83,7 +83,7 @@ def test_diabetes_with_a_category_is_a_regression(tmp_path):
         (
             {},
             {"task__kind": "regression", "data__partition__kind": "dirichlet"},
-            "data.partition.kind: 'dirichlet' splits by class, and a regression has none; allowed: iid, own, file",
+            "data.partition.kind: 'dirichlet' splits by the class of a sample, and a regression has none; allowed: iid",
         ),
     ],
 )

@@ -72,7 +72,7 @@ def test_the_partition_follows_the_task_and_stays_what_was_chosen():
     assert Experiment(data=table).data.partition.kind == "own"
     by_class = Experiment(data={**table, "partition": {"kind": "dirichlet"}})
     assert by_class.override({"seed": 1}).data.partition.kind == "dirichlet"
-    with pytest.raises(InputError, match=r"data.partition.kind: 'dirichlet' splits by class, and a regression"):
+    with pytest.raises(InputError, match=r"data.partition.kind: 'dirichlet' splits by the class of a sample, and"):
         Experiment(task={"kind": "regression"}, data={"partition": {"kind": "dirichlet"}})
 
 

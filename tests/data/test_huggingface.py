@@ -1,5 +1,6 @@
 """Hugging Face datasets: tables, images and tokens, saved to disk or returned by a function."""
 
+import logging
 import sys
 
 import datasets
@@ -143,6 +144,19 @@ def test_what_is_wrong_is_one_message(saved, tmp_path):
     assert message.startswith("data.name: 'hf:nobody/nothing' cannot be read; must be an existing folder or a dataset")
     (tmp_path / "empty").mkdir()
     assert "must be a folder written by save_to_disk" in refused(f"hf:{tmp_path}/empty")
+
+
+def test_attempts_to_reach_the_hub_are_not_reported(monkeypatch, capfd):
+    loggers = logging.getLogger("huggingface_hub"), logging.getLogger("huggingface_hub.utils._http")
+
+    def unreachable(_name):
+        loggers[1].warning("thrown while requesting; retrying")
+        raise ConnectionError("Couldn't reach 'nobody' on the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    level = loggers[0].level
+    assert refused("hf:nobody").endswith("(Couldn't reach 'nobody' on the Hub)")
+    assert (capfd.readouterr().err, loggers[0].level) == ("", level)
 
 
 def test_without_the_library_the_error_says_what_to_install(monkeypatch):

@@ -509,7 +509,7 @@ def test_samples_without_one_class_each_are_counted_as_one():
 @pytest.mark.parametrize(("kind", "noun"), [("regression", "regression"), ("multilabel", "task with several labels")])
 def test_partitions_by_class_are_refused_without_classes(kind, noun):
     for partition in ("dirichlet", "sharding"):
-        message = f"^data.partition.kind: '{partition}' splits by class, and a {noun} has none; allowed: iid, own, f"
+        message = f"^data.partition.kind: '{partition}' splits by the class of a sample, and a {noun} has none; al"
         with pytest.raises(InputError, match=message):
             Experiment(task={"kind": kind}, data={"partition": {"kind": partition}})
     assert Experiment(task={"kind": kind}, data={"client": "hospital"}).data.partition.kind == "own"

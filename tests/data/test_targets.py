@@ -107,6 +107,44 @@ def test_there_is_a_label_for_each_pixel_and_token(kind, inputs, labels, shapes,
     assert f"own.npz: labels must have shape {shapes}" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "targets", "names"),
+    [
+        ("classification", np.array([0, 1, 0, 1]), ["cat", "dog", "eel"]),
+        ("multilabel", np.eye(2)[[0, 1, 0, 1]], ["furry", "wet"]),
+        ("regression", np.arange(4.0), ["weight"]),
+        ("segmentation", np.array([[[0, -100], [1, 0]]] * 4), ["ground", "cat", "sky"]),
+        ("next-token", np.array([[0, 1]] * 4), ["a", "b", "c", "d"]),
+    ],
+)
+def test_targets_have_the_names_that_are_given(kind, targets, names, tmp_path):
+    inputs = {"segmentation": np.zeros((4, 2, 2), np.uint8), "next-token": np.array([[3, 0]] * 4)}
+    inputs = inputs.get(kind, np.eye(4))
+    dataset = load(tmp_path, kind, x_train=inputs, y_train=targets, class_names=names)
+    assert (dataset.classes, dataset.class_names) == (len(names), tuple(names))
+    plain = load(tmp_path, kind, x_train=inputs, y_train=targets)
+    assert plain.train.labels.tolist() == dataset.train.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "names", "message"),
+    [
+        ("multilabel", np.eye(2)[[0, 1, 0, 1]], ["furry"], "class_names must be 2, one for each column (got 1)"),
+        ("classification", np.array([0, 1, 2, 1]), ["cat", "dog"], "labels must be 0 to 1 (got 1 to 2)"),
+        ("classification", np.array([0, 1, -100, 1]), ["cat", "dog"], "labels must be 0 to 1 (got -100 to 1)"),
+        ("classification", np.array(list("abab")), ["a", "b"], "class_names must not be given, as the labels are nam"),
+        ("classification", np.array([0, 1, 0, 1]), ["cat", "cat"], "class_names must differ (got 'cat' twice)"),
+        ("classification", np.array([0, 1, 0, 1]), [3, 4], "class_names must be a list of names (got int64 of shape ("),
+        ("next-token", np.array([[0, 1]] * 4), ["a", "b"], "tokens must be 0 to 1 (got 3)"),
+    ],
+)
+def test_names_that_do_not_fit_the_targets(kind, targets, names, message, tmp_path):
+    inputs = np.array([[3, 0]] * 4) if kind == "next-token" else np.eye(4)
+    with pytest.raises(InputError) as error:
+        load(tmp_path, kind, x_train=inputs, y_train=targets, class_names=names)
+    assert message in str(error.value)
+
+
 def test_named_inputs_of_a_function(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import numpy as np\n"

@@ -226,6 +226,16 @@ def test_runs_that_validation_stopped_say_so_and_show_the_round_it_chose(page, t
     assert options[:2] == ["test accuracy", "validation accuracy"]
 
 
+def test_samples_without_a_class_are_counted_by_client_alone(page, tmp_path):
+    make_run(tmp_path / "run", classes=1)
+    write_report([tmp_path], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    section = page.run("document.querySelector('#partition').innerText")
+    assert "few samples" not in section
+    assert "class" not in section
+    assert page.run("document.querySelectorAll('#partition svg image').length") == 0
+
+
 def test_hover_and_arrow_keys_tell_the_values(page, mixed):
     page.open(mixed)
     page.run("document.querySelector('#curves svg').scrollIntoView({block: 'center', behavior: 'instant'})")

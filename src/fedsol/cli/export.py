@@ -29,11 +29,12 @@ def export(
     """Write a trained model as one file that takes inputs as they are, with a model card beside it."""
     from fedsol.inference.export import check_format
     from fedsol.inference.export import export as write
+    from fedsol.studies.estimate import show_bytes
 
     show_warnings()
     check_format(out)
     file, card = write(_open_file(model, which), out) if _is_file(model) else _open_run(model).export(out, which)
-    say(f"{file}: {file.stat().st_size / 1e6:.1f} MB; what it is and how well it does: {card}")
+    say(f"{file}: {show_bytes(file.stat().st_size)}; what it is and how well it does: {card}")
 
 
 def open_model(path: Path, which: Which) -> "TrainedModel":

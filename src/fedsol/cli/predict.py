@@ -48,7 +48,8 @@ def evaluate(
     from fedsol.inference.evaluation import evaluate_on
 
     show_warnings()
-    metrics = evaluate_on(open_model(model, which), data)
+    trained = open_model(model, which)
+    metrics = evaluate_on(trained, data)
     if as_json:
         print(json.dumps(metrics, indent=2))
         return
@@ -56,7 +57,7 @@ def evaluate(
     say_table(["metric", "value"], [[key, "–" if value is None else f"{value:.6g}"] for key, value in numbers.items()])
     if by_class := metrics.get("class_accuracy"):
         rows = [[name, "–" if share is None else f"{100 * share:.2f}"] for name, share in by_class.items()]
-        say_table(["class", "accuracy"], rows, caption="in %")
+        say_table(["label" if trained.objective.kind == "multilabel" else "class", "accuracy"], rows, caption="in %")
     if confusion := metrics.get("confusion"):
         names = [*metrics["class_accuracy"]]
         rows = [[name, *map(str, counts)] for name, counts in zip(names, confusion, strict=True)]

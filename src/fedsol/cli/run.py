@@ -73,7 +73,7 @@ def run(
     if resume and out is None:
         raise InputError("--resume: needs --out, the directory of the run")
     label = settings.algorithm["name"].rpartition(":")[2]
-    out = out or new_directory(f"{Path(settings.data.name).stem}-{label}-seed{settings.seed}")
+    out = out or new_directory(f"{settings.data.short_name}-{label}-seed{settings.seed}")
     live_report: AbstractContextManager[LiveView | None] = LiveView(out, port or 0) if live else nullcontext()
     before = len(RunDirectory(out).read_rows()) if resume and RunDirectory(out).exists else 0
     with resume_hint(out, f"fedsol run {out}"), live_report as view:

@@ -1,7 +1,6 @@
 """`fedsol sweep`: a grid of settings over seeds, or a search through it, as a table and a picture."""
 
 import math
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -59,7 +58,7 @@ def sweep(
         found = search(axes, base, study, trials) if trials else run_grid(axes, base, study)
     rows = found.rows()
     if runs := [run for result in found.results for run in result.runs]:
-        title = f"{Path(runs[0].experiment.data.name).stem}, {rounds_text(runs)}"
+        title = f"{runs[0].experiment.data.short_name}, {rounds_text(runs)}"
         named = f"{len(seed_list)} seeds" if len(seed_list) > 1 else f"seed {seed_list[0]}"
         draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}", found.primary)
         table = ResultTable(rows, found.primary)

@@ -117,8 +117,8 @@ class Experiment(Settings):
         partition = self.data.partition.kind
         if kind != "classification" and partition in ("dirichlet", "sharding") and self.data.name != PRIVATE:
             raise ValueError(
-                f"data.partition.kind: {partition!r} splits by class, and a {NOUNS[kind]} has none; allowed: iid, own, "
-                "file"
+                f"data.partition.kind: {partition!r} splits by the class of a sample, and a {NOUNS[kind]} has none; "
+                "allowed: iid, own, file"
             )
         if kind != "classification" and self.faults.corruption == "label-flip":
             raise ValueError(f"faults.corruption: 'label-flip' does not fit task.kind = {kind!r}; it flips classes")

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -125,6 +126,11 @@ class DataSettings(Settings):
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
     private: PrivateSettings = PrivateSettings()
+
+    @property
+    def short_name(self) -> str:
+        """The name without folders and suffix: of a file, or of the function in it."""
+        return Path(self.name.rpartition(":")[2]).stem
 
     @field_validator("target", mode="before")
     @classmethod

@@ -13,12 +13,13 @@ from torch import Tensor
 from fedsol.data.checks import require_finite, require_same_form
 from fedsol.data.mistakes import IMAGE_CHANNELS
 from fedsol.data.readers import make_split, read_npz, stratified_test_mask
-from fedsol.data.targets import check_targets, make_targets, names_of, numbered_targets
+from fedsol.data.targets import check_targets, make_targets, named_targets, names_of
 from fedsol.data.types import Array, Dataset, DatasetSpec, ImageOptions, Inputs, Split, pick, tensors_of
 from fedsol.errors import InputError
 
 IMAGES_PER_BLOCK = 4096
 OWN_NAMES = ("x_train", "y_train", "x_test", "y_test", "clients_train")
+CLASS_NAMES = "class_names"
 MEDMNIST_NAMES = tuple(f"{part}_{kind}" for part in ("train", "val", "test") for kind in ("images", "labels"))
 
 Arrays = Mapping[str, Array | Mapping[str, Array]]
@@ -49,13 +50,32 @@ class Samples:
         return Samples(pick(self.inputs, rows), self.targets[chosen], clients)
 
 
+def dataset_from_arrays(name: str, arrays: Arrays, source: Source) -> Dataset:
+    """Return the Dataset of named arrays, among them the names of classes, labels or targets if they have any."""
+    return build_dataset(name, samples_from_arrays(arrays, source), source, _class_names(arrays, source))
+
+
+def _class_names(arrays: Arrays, source: Source) -> tuple[str, ...] | None:
+    if CLASS_NAMES not in arrays:
+        return None
+    names = np.asarray(arrays[CLASS_NAMES])
+    where = f"{source.name}: {CLASS_NAMES}"
+    if names.ndim != 1 or names.dtype.kind != "U" or not len(names):
+        raise InputError(f"{where} must be a list of names (got {names.dtype} of shape {names.shape})")
+    values, counts = np.unique(names, return_counts=True)
+    if counts.max() > 1:
+        raise InputError(f"{where} must differ (got {str(values[counts.argmax()])!r} twice)")
+    return tuple(names.tolist())
+
+
 def samples_from_arrays(arrays: Arrays, source: Source) -> tuple[Samples, Samples]:
     """Return training and test samples from named arrays (`x_train` … or MedMNIST's `train_images` …)."""
     own = any(name in OWN_NAMES for name in arrays)
-    unknown = sorted(set(arrays) - set(OWN_NAMES if own else MEDMNIST_NAMES))
+    unknown = sorted({*arrays} - {CLASS_NAMES, *(OWN_NAMES if own else MEDMNIST_NAMES)})
     if unknown or not arrays:
         problem = f"unknown array {unknown[0]!r}" if unknown else "has no arrays"
-        raise InputError(f"{source.name}: {problem}; allowed: {', '.join(OWN_NAMES)} or {', '.join(MEDMNIST_NAMES)}")
+        allowed = f"{', '.join(OWN_NAMES)} or {', '.join(MEDMNIST_NAMES)}; and {CLASS_NAMES}"
+        raise InputError(f"{source.name}: {problem}; allowed: {allowed}")
     if own:
         train, test = samples_of(arrays, "x_train", "y_train", source), samples_of(arrays, "x_test", "y_test", source)
     else:
@@ -196,18 +216,20 @@ def build_dataset(
 ) -> Dataset:
     """Return a Dataset whose classes and clients are numbered in the sorted order of the training samples.
 
-    With `class_names`, the classes are numbers already.
+    With `class_names`, classes are numbers already; labels and real numbers have a name for each column.
     """
     train, test = samples
     if class_names is None:
         targets = make_targets(train.targets, test.targets, source.kind, source.name)
     else:
-        targets = numbered_targets(train.targets, test.targets, class_names, source.name)
+        targets = named_targets((train.targets, test.targets), class_names, source.kind, source.name)
     owners, clients = number_clients(train.clients)
     require_same_form(train.inputs, test.inputs, source.name)
     size = targets.size
     if source.kind == "next-token":  # a token may occur in the inputs alone
         size = max(size, *(int(tensor.max()) + 1 for part in samples for tensor in tensors_of(part.inputs).values()))
+        if targets.names and size > len(targets.names):
+            raise InputError(f"{source.name}: tokens must be 0 to {len(targets.names) - 1} (got {size - 1})")
     inputs = train.inputs
     is_image = isinstance(inputs, Tensor) and inputs.dtype == torch.uint8
     mean, std = channel_statistics(cast(Tensor, inputs)) if is_image else ((0.0,), (1.0,))

@@ -11,7 +11,7 @@ from fedsol.config.tables import DataSettings
 from fedsol.core.imports import import_object
 from fedsol.core.paths import user_path
 from fedsol.core.user_code import describe_user_error
-from fedsol.data.arrays import OWN_NAMES, Samples, Source, build_dataset, choose_test, samples_from_arrays
+from fedsol.data.arrays import OWN_NAMES, Samples, Source, build_dataset, choose_test, dataset_from_arrays
 from fedsol.data.checks import checked, require_label_places
 from fedsol.data.folders import CACHE_FOLDER, ImageFile, decode, list_images
 from fedsol.data.frames import is_frame, is_table, read_frame
@@ -30,7 +30,8 @@ def load_own(settings: DataSettings, kind: str = "classification") -> Dataset:
     - an `.npz` file with the arrays `x_train`, `y_train`, `x_test`, `y_test` and optionally `clients_train` (the
       client that each sample belongs to), or MedMNIST's `train_images`, `train_labels`, `val_…`, `test_…`. Inputs are
       uint8 images (N, H, W), (N, H, W, C) or (N, C, H, W), float features of any shape, or integers (N, T), the ids of
-      tokens. Classes and clients are integers or strings; other targets are in the form of their task.
+      tokens. Classes and clients are integers or strings; other targets are in the form of their task. `class_names`
+      names classes that are numbers, or the columns of labels and real numbers.
     - a folder with images `train/<class>/*` and `test/<class>/*`; with the layout `client/class` the training images
       are `train/<client>/<class>/*`. With `test_fraction` and without a folder `train`, the classes (or clients) are
       at the top. Images must all have the same size unless `image_size` is set.
@@ -81,7 +82,7 @@ def _load(settings: DataSettings, kind: str) -> Dataset:
         return load_table(path, settings, source)
     if path.suffix == ".npz":
         check_no_table(settings, f"{path} has arrays")
-        return build_dataset(path.stem, samples_from_arrays(read_npz(path), source), source)
+        return dataset_from_arrays(path.stem, read_npz(path), source)
     if ":" in name:
         return dataset_from(_call(name), settings, Source(name, kind, settings.test_fraction))
     raise InputError(
@@ -168,7 +169,7 @@ def dataset_from(data: object, settings: DataSettings, source: Source) -> Datase
             f"{source.name}: must be a map-style Dataset, with __getitem__ and __len__ (got a {type(train).__name__})"
         )
     arrays = {str(key): _as_arrays(value, f"data.name: {source.name!r}: {key}") for key, value in data.items()}
-    return build_dataset(source.name, samples_from_arrays(arrays, source), source)
+    return dataset_from_arrays(source.name, arrays, source)
 
 
 def _as_arrays(value: object, where: str) -> Array | Mapping[str, Array]:

@@ -1,7 +1,7 @@
 """Targets: what a model learns for each sample, as the data has it and as the tensors of each kind of task."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -53,13 +53,24 @@ def make_targets(train: Array, test: Array, kind: str, source: str) -> Targets:
     return Targets(first, second, largest + 1)
 
 
-def numbered_targets(train: Array, test: Array, names: tuple[str, ...], source: str) -> Targets:
-    """Return targets whose classes are numbers already, 0 … len(names) - 1."""
-    for array in (train, test):
-        lowest, largest = int(array.min()), int(array.max())
+def named_targets(splits: tuple[Array, Array], names: tuple[str, ...], kind: str, source: str) -> Targets:
+    """Return the targets of training and test samples that have names.
+
+    Classes are numbers already, 0 … len(names) - 1; labels and real numbers have a name for each column.
+    """
+    if kind in ("multilabel", "regression"):
+        found = make_targets(*splits, kind, source)
+        if len(names) != found.size:
+            raise InputError(f"{source}: class_names must be {found.size}, one for each column (got {len(names)})")
+        return replace(found, names=names)
+    for array in splits:
+        if array.dtype.kind in "US":
+            raise InputError(f"{source}: class_names must not be given, as the labels are names already")
+        counted = array if kind == "classification" else array[array != IGNORED]
+        lowest, largest = (int(counted.min()), int(counted.max())) if counted.size else (0, 0)
         if lowest < 0 or largest >= len(names):
             raise InputError(f"{source}: labels must be 0 to {len(names) - 1} (got {lowest} to {largest})")
-    first, second = (torch.from_numpy(array.astype(np.int64)) for array in (train, test))
+    first, second = (torch.from_numpy(array.astype(np.int64)) for array in splits)
     are_numbers = names == tuple(map(str, range(len(names))))
     return Targets(first, second, len(names), () if are_numbers else names)
 

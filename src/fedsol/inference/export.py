@@ -117,8 +117,19 @@ def _to_onnx(trained: TrainedModel) -> bytes:
         )
     assert program is not None
     program.model.metadata_props.update(trained.metadata())
-    content: bytes = program.model_proto.SerializeToString()
+    proto = program.model_proto
+    _name_dimensions(proto.graph)
+    content: bytes = proto.SerializeToString()
     return content
+
+
+def _name_dimensions(graph: Any) -> None:
+    """Call the free dimensions of an ONNX graph `batch` and `length`, where torch has numbered symbols."""
+    names: dict[str, str] = {}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dimension, name in zip(value.type.tensor_type.shape.dim, ("batch", "length"), strict=False):
+            if dimension.dim_param:
+                dimension.dim_param = names.setdefault(dimension.dim_param, name)
 
 
 def _to_safetensors(trained: TrainedModel) -> bytes:

@@ -14,7 +14,7 @@ function partitionSection() {
   const update = () => {
     const { sizes, counts, sha256 } = app.data.partitions[view.partition];
     const held = (counts ?? []).map((row) => row.filter((count) => count > 0).length);
-    const classes = held.length && counts[0].length > 1 ? `, ${lowest(held)} to ${highest(held)} of ${counts[0].length} classes each` : "";
+    const classes = classesIn({ counts }) ? `, ${lowest(held)} to ${highest(held)} of ${counts[0].length} classes each` : "";
     const range = `${lowest(sizes)} to ${highest(sizes)} training samples each`;
     words.textContent = `${plural(sizes.length, "client")} with ${range}${classes}. sha256 ${sha256.slice(0, 12)}…`;
     map.update();
@@ -28,14 +28,17 @@ function partitionSection() {
     };
     controls.append(choice("partition", options, String(view.partition), pick, true));
   }
-  const hasCounts = partitions.some((partition) => partition.counts);
   const missing = "The classes of each client are unknown: partition.json was written by an older version.";
-  const below = hasCounts ? [scaleBar("few samples", "many")] : [make("p", { class: "note" }, missing)];
+  const note = partitions.some(({ counts }) => counts) ? [] : [make("p", { class: "note" }, missing)];
+  const below = partitions.some(classesIn) ? [scaleBar("few samples", "many")] : note;
   return { id: "partition", title: "Partition", node: [controls, words, map.node, ...below], update };
 }
 
+// Samples of other tasks have no class: their manifest counts them as one.
+const classesIn = ({ counts }) => (counts && counts[0].length > 1 ? counts[0].length : 0);
+
 function partitionMap({ sizes, counts }) {
-  const classes = counts ? counts[0].length : 0;
+  const classes = classesIn({ counts });
   const most = counts ? highest(counts.flat()) || 1 : 1;
   return {
     columns: sizes.length, rows: classes, bars: sizes, barLabel: classes ? "samples; below: class" : "samples",
