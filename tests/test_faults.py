@@ -8,14 +8,13 @@ import torch
 import fedsol
 from fedsol.algorithms import find_algorithm
 from fedsol.algorithms.controls import GLOBAL, OWN
-from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.tables import FaultSettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
 from fedsol.federation.faults import attackers, collude, corrupt, plan, with_flipped_labels
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.training.updates import reason_to_reject
-from tests.support.cases import experiment
+from tests.support.cases import every_federated_name, experiment
 from tests.support.runs import Recorder, StopAfter, assert_same_run
 from tests.support.tensors import same_tensors
 
@@ -55,11 +54,14 @@ def test_a_good_update_is_not_rejected():
     assert reason_to_reject(update(1.0, 2.0), SERVER, {}, {}) is None
 
 
+NOT_PLAIN = {"scaffold", "fednova", "feddyn", "fedcm", "mofedsam", "fedgamma", "fedsmoo", "fedlesam-s", "fedlesam-d"}
+
+
 @pytest.mark.parametrize("aggregation", ["median", "trimmed-mean", "krum", "geometric-median"])
-@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"local-only"}))
+@every_federated_name
 def test_robust_aggregation_combines_with_every_method_that_averages(name, aggregation):
-    plain = find_algorithm(name).averages_plainly()
-    assert plain == (name not in ("scaffold", "fednova", "feddyn"))
+    plain = find_algorithm(name)().averages_plainly()
+    assert plain == (name not in NOT_PLAIN)
     if plain:
         run = fedsol.train(experiment({"name": name}, server__aggregation=aggregation, server__trim=0.3))
         assert not same_tensors(run.weights, fedsol.train(experiment({"name": name})).weights)

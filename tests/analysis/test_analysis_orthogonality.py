@@ -18,20 +18,20 @@ from fedsol.analysis.orthogonality import (
     with_rho,
 )
 from fedsol.analysis.replay import Step, observed
-from fedsol.config.catalog import ALGORITHMS
 from fedsol.core.messages import Job, ServerState
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
+from tests.support.cases import every_name
 from tests.support.tensors import same_tensors
 from tests.support.toys import OnlyHead, split, task_for
 
 
 @pytest.mark.parametrize("model", ["small", "tests.support.user_code:with_batch_norm"])
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-def test_a_recorded_client_trains_bitwise_alike(tiny, model, algorithm):
+@every_name
+def test_a_recorded_client_trains_bitwise_alike(tiny, model, name):
     """Also with dropout and running statistics, which the observer's own passes could have moved."""
-    federation = build_federation(tiny.override({"model.name": model, "algorithm.name": algorithm}))
+    federation = build_federation(tiny.override({"model.name": model, "algorithm.name": name}))
     initial = federation.initial_weights()
     parameters = {name: initial[name] for name in federation.model.names}
     buffers = {name: initial[name] for name in federation.model.buffers}

@@ -394,6 +394,108 @@ class Ablation(FedSOL):
         return plus(local(local_at), beta, proximal(proximal_at))
 
 
+# Methods that take another one's local gradient at perturbed weights. `local` is what they replace.
+
+
+class FedCM(FedAvg):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.momentum_term, self.applied = self.zeros(), []
+
+    def local(self, client, model, anchor, batch):
+        return local_gradient(model, batch)
+
+    def gradient(self, client, model, anchor, batch, lr):
+        mixed = [self.settings["alpha"] * g for g in self.local(client, model, anchor, batch)]
+        return plus(mixed, 1 - self.settings["alpha"], self.momentum_term)
+
+    def client_done(self, client, model, anchor, steps, lr):
+        self.applied.append([-d / (self.effective_steps(steps) * lr) for d in distance(model, anchor)])
+
+    def new_parameters(self, anchor, models, shares, steps):
+        self.momentum_term = [sum(parts) / len(self.applied) for parts in zip(*self.applied, strict=True)]
+        self.applied = []
+        return super().new_parameters(anchor, models, shares, steps)
+
+
+class Sharp:
+    """The local gradient at the end of a step of length rho along a direction."""
+
+    def ascent(self, client, model, anchor, batch):
+        return local_gradient(model, batch)
+
+    def local(self, client, model, anchor, batch):
+        direction = self.ascent(client, model, anchor, batch)
+        norm = math.sqrt(float(dot(direction, direction)))
+        step = [self.settings["rho"] * d / norm if norm else torch.zeros_like(d) for d in direction]
+        self.stepped(client, step)
+        return local_gradient(moved(model, step), batch)
+
+    def stepped(self, client, step):
+        pass
+
+
+class Lookback(Sharp):
+    """FedLESAM's direction: from what the client received now to what it received before."""
+
+    def ascent(self, client, model, anchor, batch):
+        seen = self.__dict__.setdefault("seen", {})
+        return distance(seen[client], anchor) if client in seen else self.zeros()
+
+    def client_done(self, client, model, anchor, steps, lr):
+        super().client_done(client, model, anchor, steps, lr)
+        self.__dict__.setdefault("seen", {})[client] = anchor
+
+
+class Corrected:
+    """The proximal gradient, added to a local gradient that was taken elsewhere."""
+
+    def __init__(self, settings, *rest):
+        super().__init__({"usage": "auxiliary", **settings}, *rest)
+
+    def gradient(self, client, model, anchor, batch, lr):
+        local = self.local(client, model, anchor, batch)
+        return plus(local, 1, self.proximal_gradient(client, model, anchor, batch))
+
+
+class MoFedSAM(Sharp, FedCM):
+    pass
+
+
+class FedGAMMA(Corrected, Sharp, Scaffold):
+    pass
+
+
+class FedLESAM(Lookback, FedAvg):
+    def gradient(self, client, model, anchor, batch, lr):
+        return self.local(client, model, anchor, batch)
+
+
+class FedLESAMS(Corrected, Lookback, Scaffold):
+    pass
+
+
+class FedLESAMD(Corrected, Lookback, FedDyn):
+    pass
+
+
+class FedSMOO(Corrected, Sharp, FedDyn):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.s, self.mu = self.zeros(), [self.zeros() for _ in range(self.clients)]
+
+    def ascent(self, client, model, anchor, batch):
+        return plus(plus(local_gradient(model, batch), -1, self.mu[client]), -1, self.s)
+
+    def stepped(self, client, step):
+        self.mu[client] = plus(plus(self.mu[client], 1, step), -1, self.s)
+
+    def new_parameters(self, anchor, models, shares, steps):
+        average = [sum(parts) / len(models) for parts in zip(*(self.mu[client] for client in models), strict=True)]
+        self.s = [self.settings["rho"] * x / math.sqrt(float(dot(average, average))) for x in average]
+        return super().new_parameters(anchor, models, shares, steps)
+
+
 USE = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive-column", "perturb": "all"}
 SOL = {"usage": "perturbed", "rho": 2.0, "strength": "adaptive-column", "perturb": "head"}
 SOL |= {"proximal": "kl", "tau": 3.0, "beta": 1.0}
@@ -409,6 +511,13 @@ METHODS = {
     "moon": (MOON, USE | {"mu": 0.1, "tau": 0.5}),
     "fedsol": (FedSOL, SOL),
     "fedsol-ablation": (Ablation, SOL),
+    "fedcm": (FedCM, {"alpha": 0.1}),
+    "mofedsam": (MoFedSAM, {"rho": 0.1, "alpha": 0.1}),
+    "fedgamma": (FedGAMMA, {"rho": 0.1}),
+    "fedsmoo": (FedSMOO, {"rho": 0.1, "alpha": 0.1}),
+    "fedlesam": (FedLESAM, {"rho": 0.1}),
+    "fedlesam-s": (FedLESAMS, {"rho": 0.1}),
+    "fedlesam-d": (FedLESAMD, {"rho": 0.1, "alpha": 0.1}),
     "perfedavg": (PerFedAvg, {"outer_lr": 0.01}),
     "fedbabu": (FedBABU, {}),
     "knn-per": (FedAvg, {}),

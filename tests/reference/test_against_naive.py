@@ -46,6 +46,10 @@ OTHER_SETTINGS = [
     table("scaffold", steps="plain"),
     table("fednova", control=True),
     table("perfedavg", outer_lr=0.05),
+    table("mofedsam", alpha=0.3, rho=0.5),
+    table("fedgamma", rho=0.5, steps="plain"),
+    table("fedsmoo", alpha=0.3, rho=0.5),
+    table("fedlesam-s", rho=0.5, steps="plain"),
 ]
 FEDSOL = [
     table("fedsol", perturb=perturb, strength=strength, proximal=proximal)
@@ -87,6 +91,8 @@ WITH_BATCH_NORM = [
     table("fedsol", usage="auxiliary"),
     table("moon", mu=2.0),
     table("moon", usage="perturbed"),
+    table("fedlesam"),
+    table("fedsmoo"),
 ]
 
 
@@ -256,6 +262,14 @@ def test_uniform_shares_and_another_local_optimizer(algorithm):
         (table("perfedavg"), table("perfedavg", outer_lr=0.011)),
         (table("perfedavg"), table("fedavg")),
         (table("fedbabu"), table("fedavg")),
+        (table("fedcm"), table("fedcm", alpha=0.12)),
+        (table("mofedsam"), table("fedcm")),
+        (table("fedgamma"), table("scaffold")),
+        (table("fedsmoo"), table("fedsmoo", rho=0.13)),
+        (table("fedsmoo"), table("feddyn")),
+        (table("fedlesam"), table("fedlesam", rho=0.12)),
+        (table("fedlesam-s"), table("scaffold")),
+        (table("fedlesam-d"), table("feddyn")),
         (table("fednova", control=True), table("fednova")),
         (table("fednova", control=True), table("scaffold")),
         (table("fedsol"), table("fedsol", rho=1.9)),

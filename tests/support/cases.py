@@ -1,11 +1,13 @@
 """Every setting under test, and the small experiment that shows its promises."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from fedsol import Experiment
+from fedsol.config.catalog import ALGORITHMS
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,8 @@ class Case:
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
     degenerate: dict[str, Any] | None = None
-    """Settings with which it is FedAvg, bit for bit; None if it has none."""
+    """Settings with which it is `becomes`, bit for bit; None if it has none."""
+    becomes: str = "fedavg"
     fedavg_at_first: bool = False
     """Whether its first round is FedAvg's, bit for bit."""
 
@@ -73,6 +76,13 @@ CASES = [
     *(Case("fedsol-ablation", {"strategy": name}, degenerate={"beta": 0.0, "rho": 0.0}) for name in ("A3", "A4", "A6")),
     Case("fedsol-ablation", {"strategy": "A5"}),
     *(Case("fedsol-ablation", {"strategy": f"A{number}", "perturb": "all"}) for number in (2, 3, 4, 6)),
+    Case("fedcm", degenerate={"alpha": 1.0}),
+    Case("mofedsam", degenerate={"rho": 0.0}, becomes="fedcm"),
+    Case("fedgamma", degenerate={"rho": 0.0}, becomes="scaffold"),
+    Case("fedsmoo", degenerate={"rho": 0.0}, becomes="feddyn"),
+    Case("fedlesam", degenerate={"rho": 0.0}, fedavg_at_first=True),
+    Case("fedlesam-s", degenerate={"rho": 0.0}, becomes="scaffold", fedavg_at_first=True),
+    Case("fedlesam-d", degenerate={"rho": 0.0}, becomes="feddyn"),
     Case("perfedavg"),
     Case("fedbabu"),
     Case("knn-per", degenerate={}),
@@ -100,6 +110,8 @@ LOOP = frozenset(
         "fedsol-body-adaptive-kl",
         "fedsol-auxiliary",
         "fedsol-ablation-A3",
+        "fedsmoo",
+        "fedlesam-s",
         "perfedavg",
         "fedbabu",
         "knn-per",
@@ -112,11 +124,29 @@ What the loop promises is tested for these by `make test`, and for every setting
 """
 
 
+ALIKE = {
+    "fedcm": "fednova",
+    "mofedsam": "fedsmoo",
+    "fedgamma": "scaffold",
+    "fedlesam": "fedlesam-s",
+    "fedlesam-d": "fedlesam-s",
+}
+"""Methods without a setting in `LOOP`, and one that has: to the loop, the two are alike."""
+
+
 def _marked(cases: list[Case]) -> list[Any]:
     return [pytest.param(case, id=case.id, marks=() if case.id in LOOP else pytest.mark.full) for case in cases]
 
 
 FEDERATED = [case for case in CASES if case.name != "local-only"]
+
+def _names(names: Iterable[str]) -> pytest.MarkDecorator:
+    marked = [pytest.param(name, marks=pytest.mark.full if name in ALIKE else ()) for name in sorted(names)]
+    return pytest.mark.parametrize("name", marked)
+
+
+every_name = _names(ALGORITHMS)
+every_federated_name = _names(ALGORITHMS.keys() - {"local-only"})
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 loop_cases = pytest.mark.parametrize("case", _marked(CASES))

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from fedsol.algorithms import gradients
 from fedsol.algorithms.gradients import Perturbation
-from fedsol.algorithms.task import Task
+from fedsol.algorithms.task import Point, Task
 from fedsol.config.task import KINDS, TaskKind
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights, mean
@@ -36,13 +35,12 @@ class Algorithm:
 
     @property
     def perturbation(self) -> Perturbation | None:
-        """How the method perturbs weights along a proximal gradient; by default not at all."""
+        """How the method perturbs weights along a direction that it states; by default not at all."""
         return None
 
-    @classmethod
-    def averages_plainly(cls) -> bool:
+    def averages_plainly(self) -> bool:
         """Return whether the server only averages the weights."""
-        return cls.aggregate is Algorithm.aggregate
+        return type(self).aggregate is Algorithm.aggregate
 
     def init_server(self, parameters: Weights) -> State:
         """Return the server's own state before the first round, from the initial global parameters."""
@@ -56,6 +54,10 @@ class Algorithm:
         """Return what every client of a round receives besides the weights."""
         return server.state
 
+    def sent(self, server: ServerState) -> Weights:
+        """Return the weights that the clients of a round receive: here those that are evaluated."""
+        return server.weights
+
     def learning_rate(self, lr: float) -> float:
         """Return the step of the local optimizer, from the learning rate of the round (which stays `task.lr`)."""
         return lr
@@ -68,13 +70,31 @@ class Algorithm:
         """Return what `gradient` and `finish` see as `state`; called once at the start of a client's job."""
         return {**broadcast, **state}
 
+    def start(self, task: Task, state: State) -> Weights:
+        """Return the weights from which local training starts."""
+        return task.anchor
+
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         """Return the gradient that the local optimizer applies to `weights`, and the local loss. Pure."""
-        return gradients.plain(task, weights, batch)
+        here = task.at(weights, batch)
+        local, loss = here.gradient()
+        return self.corrected(local, here, state), loss
+
+    def corrected(self, local: Weights, point: Point, state: State) -> Weights:
+        """Return the gradient to apply at `point`, from the local one: here itself."""
+        return local
+
+    def step(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor, State]:
+        """Return the same as `gradient`, and what the next step sees as `state`. Pure."""
+        return *self.gradient(task, weights, batch, state), state
 
     def finish(self, task: Task, weights: Weights, steps: int, state: State) -> tuple[State, State]:
         """Return the client's new state and the payload it sends besides `weights`, the trained ones."""
         return {}, {}
+
+    def upload(self, task: Task, weights: Weights, state: State) -> Weights:
+        """Return the weights that the client sends, from the trained ones."""
+        return weights
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
         """Return the server after a round: here the mean of the updates by their shares (paper, equation 1)."""

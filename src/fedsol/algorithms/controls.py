@@ -44,11 +44,21 @@ def renewed(task: Task, weights: Weights, effective_steps: float, state: State, 
     it is taken out again: SCAFFOLD, equation 4, option II. The change `c_i_new - c_i` is then `(a - w) / (K lr) - c`,
     which the server can work out from the weights: only the factor `1 / (K lr)` is sent.
     """
-    factor = 1 / (effective_steps * task.lr)
-    applied = scale(subtract(task.anchor, weights), factor)
+    applied = scale(subtract(task.anchor, weights), 1 / (effective_steps * task.lr))
     if usage == "auxiliary":
-        return prefixed(OWN, subtract(applied, correction(state))), {FACTOR: torch.tensor(factor, dtype=torch.float64)}
+        return prefixed(OWN, subtract(applied, correction(state))), factor_of(task, effective_steps)
     return prefixed(OWN, applied), prefixed(CHANGE, subtract(applied, without_prefix(OWN, state)))
+
+
+def factor_of(task: Task, effective_steps: float) -> State:
+    """Return a payload with the factor `1 / (K lr)`."""
+    return {FACTOR: torch.tensor(1 / (effective_steps * task.lr), dtype=torch.float64)}
+
+
+def applied_gradient(server: ServerState, update: Update) -> Weights:
+    """Return `(a - w_i) / (K_i lr)`, the mean gradient that a client applied."""
+    moved = subtract(pick(server.weights, server.parameters), update.weights)
+    return scale(moved, float(update.payload[FACTOR]))
 
 
 def server_control(server: ServerState, updates: Sequence[Update]) -> State:
@@ -63,5 +73,4 @@ def server_control(server: ServerState, updates: Sequence[Update]) -> State:
 def _change(server: ServerState, control: Weights, update: Update) -> Weights:
     if FACTOR not in update.payload:
         return without_prefix(CHANGE, update.payload)
-    moved = subtract(pick(server.weights, control), update.weights)
-    return subtract(scale(moved, float(update.payload[FACTOR])), control)
+    return subtract(applied_gradient(server, update), control)

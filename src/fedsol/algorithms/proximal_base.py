@@ -9,10 +9,10 @@ from fedsol.algorithms import gradients
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH, Perturbation, Strength
 from fedsol.algorithms.proximal import Proximal
-from fedsol.algorithms.task import Task, Where
+from fedsol.algorithms.task import Point, Task, Where
 from fedsol.config.fields import NonNegative, setting
 from fedsol.core.messages import State
-from fedsol.core.weights import Weights
+from fedsol.core.weights import Weights, add
 from fedsol.data.batches import Batch
 
 Usage = Literal["auxiliary", "projected", "perturbed"]
@@ -60,3 +60,7 @@ class ProximalAlgorithm(Algorithm):
         if self.usage == "projected":
             return gradients.projected(task, weights, batch, proximal)
         return gradients.auxiliary(task, weights, batch, proximal, self.coefficient)
+
+    def corrected(self, local: Weights, point: Point, state: State) -> Weights:
+        proximal = self.proximal_loss(point.task, state)
+        return add(local, proximal.gradient(point, "all"), self.coefficient) if proximal else local

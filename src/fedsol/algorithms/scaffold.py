@@ -12,6 +12,8 @@ from fedsol.config.fields import setting
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights
 
+StepCount = Literal["momentum-corrected", "plain"]
+
 
 @dataclass(frozen=True)
 class Scaffold(ProximalAlgorithm):
@@ -25,9 +27,7 @@ class Scaffold(ProximalAlgorithm):
     needs_sgd = True
     numbers_of_steps = (controls.FACTOR,)
 
-    steps: Literal["momentum-corrected", "plain"] = setting(
-        "momentum-corrected", "how local steps are counted in a new control variate"
-    )
+    steps: StepCount = setting("momentum-corrected", "how local steps are counted in a new control variate")
 
     def init_server(self, parameters: Weights) -> State:
         return controls.initial(controls.GLOBAL, parameters)

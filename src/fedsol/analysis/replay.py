@@ -52,6 +52,11 @@ class Replay:
         return self.run.checkpoint
 
     @cached_property
+    def server(self) -> ServerState:
+        """The server of the checkpoint as it begins the next round, with the weights that it sends."""
+        return self.federation.sending(self.checkpoint.server)
+
+    @cached_property
     def _states(self) -> ClientStates:
         states = ClientStates(self.federation.initial_state, self.run.files.checkpoints.client_folder)
         states.restore(self.checkpoint.clients)
@@ -75,16 +80,15 @@ class Replay:
 
     def job(self, client: int) -> Job:
         """Return a client's job in the next round."""
-        server = self.checkpoint.server
-        broadcast = self.federation.algorithm.broadcast(server)
-        return Job(client, self.next_round, server.weights, broadcast, self._states.get(client))
+        broadcast = self.federation.algorithm.broadcast(self.server)
+        return Job(client, self.next_round, self.server.weights, broadcast, self._states.get(client))
 
     def local_round(self, clients: tuple[int, ...] | None = None) -> LocalRound:
         """Train clients as the next round of training would do; the same clients only once."""
         if clients not in self._rounds:
             with one_torch_thread():
                 updates = [self.federation.train(self.job(client)) for client in self.clients(clients)]
-            self._rounds[clients] = LocalRound(self.next_round, self.checkpoint.server, updates)
+            self._rounds[clients] = LocalRound(self.next_round, self.server, updates)
         return self._rounds[clients]
 
 
@@ -104,14 +108,14 @@ class Step:
 def observed(algorithm: Algorithm, observe: Callable[[Step], None]) -> Algorithm:
     """Return the algorithm with every local step shown to an observer: it trains bitwise the same weights."""
 
-    def gradient(task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
-        update, loss = algorithm.gradient(task, weights, batch, state)
+    def step(task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor, State]:
+        update, loss, after = algorithm.step(task, weights, batch, state)
         device = batch.labels.device
         draws = random_state(device)
         observe(Step(replace(task, buffers=clone(task.buffers)), weights, batch, update, loss))
         set_random_state(device, draws)
-        return update, loss
+        return update, loss, after
 
     twin = copy.copy(algorithm)
-    object.__setattr__(twin, "gradient", gradient)  # the value is frozen
+    object.__setattr__(twin, "step", step)  # the value is frozen
     return twin

@@ -86,15 +86,15 @@ class Experiment(Settings):
         self._check_task()
         self._check_frozen_head()
         self._check_privacy()
-        name, cls = self.algorithm["name"], find_algorithm(self.algorithm["name"])
-        if self.server.aggregation != "mean" and not cls.averages_plainly():
+        name, algorithm = self.algorithm["name"], make_algorithm(self.algorithm)
+        if self.server.aggregation != "mean" and not algorithm.averages_plainly():
             raise ValueError(
                 f"server.aggregation: {self.server.aggregation!r} is not allowed with {name}: its server side is more "
                 "than an average of weights; allowed: 'mean'"
             )
         optimizer = self.client.optimizer
         options = {"nesterov", "dampening", "maximize"} & self.client.optimizer_options.keys()
-        if cls.needs_sgd and (optimizer.lower() != "sgd" or options):
+        if algorithm.needs_sgd and (optimizer.lower() != "sgd" or options):
             raise ValueError(
                 f"client.optimizer: {optimizer!r}{f' with {min(options)}' if options else ''} is not allowed with "
                 f"{name}: its formulas hold for plain 'sgd' with momentum only"
@@ -163,7 +163,7 @@ class Experiment(Settings):
         for key, (value, allowed) in required.items():
             if value != allowed:
                 raise ValueError(f"{key}: {value!r} is not allowed with privacy.clipping; allowed: {allowed!r}")
-        if not find_algorithm(self.algorithm["name"]).averages_plainly():
+        if not make_algorithm(self.algorithm).averages_plainly():
             raise ValueError(
                 f"privacy.clipping: is not allowed with {self.algorithm['name']}: its server side is more than an "
                 "average of weights"

@@ -79,6 +79,11 @@ class Federation:
         weights, names = self.initial_weights(), self.model.names
         return ServerState(weights, names, self.clients, self.algorithm.init_server(pick(weights, names)))
 
+    def sending(self, server: ServerState) -> ServerState:
+        """Return the server with the weights that it sends in a round; untrained ones are always those evaluated."""
+        weights = {**self.algorithm.sent(server), **pick(server.weights, self.untrained)}
+        return replace(server, weights=weights)
+
     @property
     def untrained(self) -> tuple[str, ...]:
         """Names of the parameters that no client trains, though the model would."""

@@ -56,16 +56,17 @@ def train_client(
     """Train the job's weights on the client's data with the algorithm's gradient; change none of the inputs."""
     weights = on_device(job.weights, training.device)
     task = make_task(model, weights, training.lr, training.settings.momentum, data.objective)
-    local = clone(task.anchor)
     model.train(True)
     with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
         state = algorithm.begin(task, on_device(job.broadcast, training.device), on_device(job.state, training.device))
+        local = clone(algorithm.start(task, state))
         loop = _BatchLoop(job, algorithm, task, data, training)
-        loss, steps = loop.run(local, state, after_epoch)
+        loss, steps, state = loop.run(local, state, after_epoch)
         new_state, payload = algorithm.finish(task, local, steps, state)
+        sent = algorithm.upload(task, local, state)
     return Update(
         client=job.client,
-        weights=on_device({**local, **task.buffers}, torch.device("cpu")),
+        weights=on_device({**sent, **task.buffers}, torch.device("cpu")),
         examples=len(data.indices),
         steps=steps,
         state=on_device(new_state, torch.device("cpu")),
@@ -105,8 +106,8 @@ class _BatchLoop:
     data: ClientData
     training: LocalTraining
 
-    def run(self, local: Weights, state: State, after_epoch: AfterEpoch) -> tuple[float, int]:
-        """Step through all epochs, changing `local` in place; return the mean loss and the number of steps."""
+    def run(self, local: Weights, state: State, after_epoch: AfterEpoch) -> tuple[float, int, State]:
+        """Step through all epochs, changing `local` in place; return mean loss, number of steps, and last state."""
         settings, algorithm = self.training.settings, self.algorithm
         untrained = untrained_names(algorithm, settings, self.task.model)
         trained = {name: tensor for name, tensor in local.items() if name not in untrained}
@@ -118,7 +119,7 @@ class _BatchLoop:
             for batch in self._epoch(generator):
                 if steps == last_step:
                     break
-                gradients, loss = algorithm.gradient(self.task, local, batch, state)
+                gradients, loss, state = algorithm.step(self.task, local, batch, state)
                 if gradients.keys() != local.keys():
                     raise _wrong_names(algorithm, gradients, local)
                 give_gradients(trained, gradients)
@@ -134,7 +135,7 @@ class _BatchLoop:
                 break
         for tensor in local.values():
             tensor.grad = None
-        return float(total) / max(steps, 1), steps
+        return float(total) / max(steps, 1), steps, state
 
     def _epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """Return the batches of one epoch, each as large as one step of the algorithm takes."""

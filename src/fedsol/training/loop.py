@@ -45,6 +45,7 @@ class RoundResult:
 
     round: int
     before: ServerState
+    """With the weights that the clients received."""
     after: ServerState
     updates: Sequence[Update]
     """The accepted updates, by client id."""
@@ -237,16 +238,16 @@ class _Loop:
     def _round(self, round_number: int) -> None:
         """Run one round: sample, train, check, aggregate, evaluate; then save everything or nothing."""
         start = time.perf_counter()
-        before = self.server
         with self.interrupts.allowed():
             experiment, total = self.federation.experiment, self.federation.clients
             clients = [] if trains_alone(experiment) else sample_clients(experiment, total, round_number)
             self._notify("round_started", round_number, clients)
-            updates = self._train(round_number, clients)
+            sending = self.federation.sending(self.server)
+            updates = self._train(round_number, clients, sending)
             accepted = updates.finish()
             if self.required.limits.max_change:
                 check_rejections(round_number, updates.counts.rejected, updates.counts.rejected + len(accepted))
-            after = self._aggregate(before, accepted, updates.recent_changes)
+            after = self._aggregate(sending, accepted, updates.recent_changes)
             evaluation = self._evaluate(after, round_number)
             updates.counts.bytes_down += evaluation.tests_by_clients * size_in_bytes(after.weights)
         row = make_row(updates, accepted, evaluation, time.perf_counter() - start)
@@ -263,7 +264,7 @@ class _Loop:
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         tested = (evaluation.test, evaluation.held_out)
-        self._notify("round_finished", RoundResult(round_number, before, after, accepted, *tested, row))
+        self._notify("round_finished", RoundResult(round_number, sending, after, accepted, *tested, row))
 
     def _warn_of_divergence(self, row: Row) -> None:
         """Warn once in a run."""
@@ -272,15 +273,15 @@ class _Loop:
             self.is_diverging = True
             log.warning("%s", found)
 
-    def _train(self, round_number: int, clients: Sequence[int]) -> RoundUpdates:
-        """Train the clients and return their updates."""
+    def _train(self, round_number: int, clients: Sequence[int], sending: ServerState) -> RoundUpdates:
+        """Send the clients their weights and return their updates."""
         faults = self.federation.faults(clients, round_number)
-        updates = RoundUpdates(self.federation, self.server, self.states, round_number, faults, self.required)
+        updates = RoundUpdates(self.federation, sending, self.states, round_number, faults, self.required)
         for update in self.late:
             updates.add_late(update)
-        broadcast = self.federation.algorithm.broadcast(self.server)
+        broadcast = self.federation.algorithm.broadcast(sending)
         jobs = [
-            Job(client, round_number, self.server.weights, broadcast, work=faults[client].work)
+            Job(client, round_number, sending.weights, broadcast, work=faults[client].work)
             for client in clients
             if not faults[client].dropped
         ]
@@ -291,19 +292,19 @@ class _Loop:
                 updates.add(answer)
                 self._notify("client_finished", answer)
         reached = len(clients) - updates.counts.unreached
-        updates.counts.bytes_down = reached * (size_in_bytes(self.server.weights) + size_in_bytes(broadcast))
+        updates.counts.bytes_down = reached * (size_in_bytes(sending.weights) + size_in_bytes(broadcast))
         return updates
 
     def _aggregate(
-        self, before: ServerState, updates: Sequence[Update], recent_changes: Sequence[Sizes]
+        self, sending: ServerState, updates: Sequence[Update], recent_changes: Sequence[Sizes]
     ) -> ServerState:
         settings = self.federation.experiment.server
         if len(updates) < settings.min_updates:
-            return before
+            return self.server
         rule = functools.partial(aggregate, settings, self.federation.algorithm)
-        after = self.engine.aggregate(before, updates, rule)
+        after = self.engine.aggregate(sending, updates, rule)
         # Untrained parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
-        weights = {**after.weights, **pick(before.weights, self.federation.untrained)}
+        weights = {**after.weights, **pick(sending.weights, self.federation.untrained)}
         after = replace(after, weights=weights, recent_changes=tuple(recent_changes))
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(

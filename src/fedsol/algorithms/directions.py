@@ -1,0 +1,120 @@
+"""Directions along which a method perturbs weights, and the states behind them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedsol.algorithms.gradients import SMALLEST_NORM, Perturbation
+from fedsol.algorithms.task import Point, Task, Where
+from fedsol.core.messages import ServerState, State, Update
+from fedsol.core.weights import Weights, add, clone, mean, norm, pick, prefixed, scale, subtract, without_prefix, zeros
+
+PREVIOUS, CHANGE = "previous-anchor", "last-change"
+DUAL, AGREED = "dual", "agreed-perturbation"
+
+
+class Direction(ABC):
+    """A direction at a point. By default it needs no state of a client or of the server."""
+
+    @abstractmethod
+    def at(self, here: Point, where: Where, state: State) -> Weights | None:
+        """Return the direction on a part of the weights; None if there is none yet."""
+
+    def perturbation(self, here: Point, how: Perturbation, state: State) -> Weights | None:
+        """Return `eps`; None if nothing is perturbed."""
+        direction = self.at(here, how.where, state)
+        return None if direction is None else how.step(direction, here.weights, here.task.anchor)
+
+    def init_server(self, parameters: Weights) -> State:
+        """Return the server's part before the first round."""
+        return {}
+
+    def init_client(self, parameters: Weights) -> State:
+        """Return a client's part before its first job."""
+        return {}
+
+    def broadcast(self, server: ServerState) -> State:
+        """Return what every client of a round receives for it."""
+        return {}
+
+    def begin(self, task: Task, broadcast: State, state: State) -> State:
+        """Return what is seen during a job."""
+        return {}
+
+    def after(self, perturbation: Weights | None, state: State) -> State:
+        """Return what is seen after a step."""
+        return state
+
+    def finish(self, task: Task, state: State) -> tuple[State, State]:
+        """Return the client's new part, and its part of the payload."""
+        return {}, {}
+
+    def aggregate(self, server: ServerState, updates: Sequence[Update]) -> State:
+        """Return the server's part after a round."""
+        return {}
+
+
+class LocalGradient(Direction):
+    """The gradient of the local loss: SAM's direction."""
+
+    def at(self, here: Point, where: Where, state: State) -> Weights:
+        return here.gradient(where=where)[0]
+
+
+class LastChange(Direction):
+    """`w_old - a`: from the global model that the client received now to the one that it received the last time.
+
+    In a client's first job there is none.
+    """
+
+    def at(self, here: Point, where: Where, state: State) -> Weights | None:
+        change = without_prefix(CHANGE, state)
+        return pick(change, here.task.names(where)) if change else None
+
+    def begin(self, task: Task, broadcast: State, state: State) -> State:
+        previous = without_prefix(PREVIOUS, state)
+        return prefixed(CHANGE, subtract(previous, task.anchor))
+
+    def finish(self, task: Task, state: State) -> tuple[State, State]:
+        return prefixed(PREVIOUS, task.anchor), {}
+
+
+@dataclass(frozen=True)
+class Consensus(Direction):
+    """`g_l - mu_i - s`: the local gradient without the dual variables that make the clients' perturbations agree.
+
+    After a step `mu_i <- mu_i + eps - s`; the server sends `s = rho mean_S(mu_i) / ||mean_S(mu_i)||` (FedSMOO).
+    """
+
+    rho: float
+
+    def at(self, here: Point, where: Where, state: State) -> Weights:
+        local = here.gradient(where=where)[0]
+        return subtract(subtract(local, without_prefix(DUAL, state)), without_prefix(AGREED, state))
+
+    def init_server(self, parameters: Weights) -> State:
+        return prefixed(AGREED, zeros(parameters))
+
+    def init_client(self, parameters: Weights) -> State:
+        return prefixed(DUAL, zeros(parameters))
+
+    def broadcast(self, server: ServerState) -> State:
+        return prefixed(AGREED, without_prefix(AGREED, server.state))
+
+    def begin(self, task: Task, broadcast: State, state: State) -> State:
+        return {**prefixed(AGREED, without_prefix(AGREED, broadcast)), **prefixed(DUAL, without_prefix(DUAL, state))}
+
+    def after(self, perturbation: Weights | None, state: State) -> State:
+        assert perturbation is not None
+        dual = pick(without_prefix(DUAL, state), perturbation)
+        moved = subtract(perturbation, without_prefix(AGREED, state))
+        return {**state, **prefixed(DUAL, add(dual, moved))}
+
+    def finish(self, task: Task, state: State) -> tuple[State, State]:
+        dual = prefixed(DUAL, without_prefix(DUAL, state))
+        return dual, clone(dual)
+
+    def aggregate(self, server: ServerState, updates: Sequence[Update]) -> State:
+        average = mean([without_prefix(DUAL, one.payload) for one in updates], [1 / len(updates)] * len(updates))
+        length = norm(average).clamp_min(SMALLEST_NORM)
+        return prefixed(AGREED, scale(average, self.rho / float(length)))
