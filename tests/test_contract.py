@@ -65,7 +65,7 @@ def trained_job(algorithm):
     parameters, buffers = pick(weights, model.names), pick(weights, model.buffers)
     server = {name: tensor + 0.1 for name, tensor in algorithm.init_server(parameters).items()}
     own = {name: tensor * 1.5 for name, tensor in algorithm.init_client(parameters, buffers).items()}
-    task = task_for(model, weights, momentum=0.9)
+    task = task_for(model, weights, momentum=0.9, labels=lambda: torch.tensor([0, 2, 2, 0, 2]))
     return task, moved_from(parameters), random_batch((4,), 3), server, own, algorithm.begin(task, server, own)
 
 

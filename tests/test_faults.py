@@ -55,6 +55,7 @@ def test_a_good_update_is_not_rejected():
 
 
 NOT_PLAIN = {"scaffold", "fednova", "feddyn", "fedcm", "mofedsam", "fedgamma", "fedsmoo", "fedlesam-s", "fedlesam-d"}
+NOT_PLAIN |= {"fedacg", "fedexp"}
 
 
 @pytest.mark.parametrize("aggregation", ["median", "trimmed-mean", "krum", "geometric-median"])

@@ -172,6 +172,14 @@ class FedAvg:
     def zeros(self):
         return [torch.zeros_like(w) for w in self.initial.parameters()]
 
+    def sent(self, server):
+        """The model that the clients of a round receive."""
+        return copy.deepcopy(server)
+
+    def start(self, client, anchor):
+        """The model from which a client starts."""
+        return copy.deepcopy(anchor)
+
     def steps(self, epoch):
         """What each step of an epoch sees: here one batch."""
         return epoch
@@ -496,6 +504,95 @@ class FedSMOO(Corrected, Sharp, FedDyn):
         return super().new_parameters(anchor, models, shares, steps)
 
 
+class FedSpeed(Sharp, FedAvg):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.h = [self.zeros() for _ in range(self.clients)]
+
+    def gradient(self, client, model, anchor, batch, lr):
+        alpha, lam = self.settings["alpha"], self.settings["lam"]
+        there = [alpha * g for g in self.local(client, model, anchor, batch)]
+        mixed = plus(there, 1 - alpha, local_gradient(model, batch))
+        return plus(plus(mixed, -1, self.h[client]), 1 / lam, distance(model, anchor))
+
+    def client_done(self, client, model, anchor, steps, lr):
+        self.h[client] = plus(self.h[client], -1 / self.settings["lam"], distance(model, anchor))
+
+    def new_parameters(self, anchor, models, shares, steps):
+        mean = super().new_parameters(anchor, models, shares, steps)
+        for client in models:
+            mean = plus(mean, -shares[client] * self.settings["lam"], self.h[client])
+        return mean
+
+
+class FedACG(FedAvg):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.m = self.zeros()
+
+    def sent(self, server):
+        return moved(server, [self.settings["lam"] * m for m in self.m])
+
+    def gradient(self, client, model, anchor, batch, lr):
+        return plus(local_gradient(model, batch), self.settings["beta"], distance(model, anchor))
+
+    def new_parameters(self, anchor, models, shares, steps):
+        mean = super().new_parameters(anchor, models, shares, steps)
+        change = [w - a.detach() for w, a in zip(mean, anchor.parameters(), strict=True)]
+        self.m = plus(change, self.settings["lam"], self.m)
+        return mean
+
+
+class FedInit(FedAvg):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.last = [copy.deepcopy(self.initial) for _ in range(self.clients)]
+
+    def start(self, client, anchor):
+        return moved(anchor, [-self.settings["beta"] * d for d in distance(self.last[client], anchor)])
+
+    def client_done(self, client, model, anchor, steps, lr):
+        self.last[client] = copy.deepcopy(model)
+
+
+class FedExP(FedAvg):
+    def new_parameters(self, anchor, models, shares, steps):
+        old = [a.detach() for a in anchor.parameters()]
+        change = plus(super().new_parameters(anchor, models, shares, steps), -1, old)
+        squares = {client: dot(distance(model, anchor), distance(model, anchor)) for client, model in models.items()}
+        numerator = sum(shares[client] * float(squares[client]) for client in models)
+        return plus(old, max(1.0, numerator / (2 * (float(dot(change, change)) + self.settings["epsilon"]))), change)
+
+
+class FedLC(FedAvg):
+    def logits(self, client, logits):
+        counts = [int((self.labels[client] == label).sum()) for label in range(logits.shape[1])]
+        return logits - self.settings["tau"] * torch.tensor([max(count, 1e-8) ** -0.25 for count in counts])
+
+    def gradient(self, client, model, anchor, batch, lr):
+        model = copy.deepcopy(model).train()
+        return gradient_of(F.cross_entropy(self.logits(client, model(batch.inputs)), batch.labels), model)
+
+
+class FedRS(FedLC):
+    def logits(self, client, logits):
+        has = set(self.labels[client].tolist())
+        return logits * torch.tensor([1 if c in has else self.settings["alpha"] for c in range(logits.shape[1])])
+
+
+class FedDecorr(FedAvg):
+    def gradient(self, client, model, anchor, batch, lr):
+        model = copy.deepcopy(model).train()
+        features = model.features(batch.inputs)
+        total = 0
+        for one in features.T:
+            for other in features.T:
+                product = ((one - one.mean()) * (other - other.mean())).mean()
+                total += (product / ((one.var(correction=0) + 1e-8) * (other.var(correction=0) + 1e-8)).sqrt()) ** 2
+        loss = F.cross_entropy(model.head(features), batch.labels)
+        return gradient_of(loss + self.settings["beta"] * total / features.shape[1] ** 2, model)
+
+
 USE = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive-column", "perturb": "all"}
 SOL = {"usage": "perturbed", "rho": 2.0, "strength": "adaptive-column", "perturb": "head"}
 SOL |= {"proximal": "kl", "tau": 3.0, "beta": 1.0}
@@ -518,6 +615,13 @@ METHODS = {
     "fedlesam": (FedLESAM, {"rho": 0.1}),
     "fedlesam-s": (FedLESAMS, {"rho": 0.1}),
     "fedlesam-d": (FedLESAMD, {"rho": 0.1, "alpha": 0.1}),
+    "fedspeed": (FedSpeed, {"rho": 0.1, "alpha": 1.0, "lam": 10.0}),
+    "fedacg": (FedACG, {"lam": 0.85, "beta": 0.01}),
+    "fedinit": (FedInit, {"beta": 0.1}),
+    "fedexp": (FedExP, {"epsilon": 1e-3}),
+    "fedlc": (FedLC, {"tau": 1.0}),
+    "fedrs": (FedRS, {"alpha": 0.5}),
+    "feddecorr": (FedDecorr, {"beta": 0.1}),
     "perfedavg": (PerFedAvg, {"outer_lr": 0.01}),
     "fedbabu": (FedBABU, {}),
     "knn-per": (FedAvg, {}),
@@ -575,17 +679,18 @@ def train(experiment, table):
     server.load_state_dict(federation.initial_weights())
     method_class, defaults = METHODS[table["name"]]
     method = method_class(defaults | table, copy.deepcopy(server), federation.clients, experiment.client.momentum)
+    method.labels = [dataset.train.labels[indices] for indices in federation.partition]
     optimizer = ServerOptimizer(experiment.server, method.zeros())
     history = []
     for t in range(1, experiment.rounds + 1):
-        anchor, models, steps, lr = copy.deepcopy(server).eval(), {}, {}, experiment.learning_rate(t)
+        anchor, models, steps, lr = method.sent(server).eval(), {}, {}, experiment.learning_rate(t)
         clients = sample_clients(experiment, federation.clients, t)
         for client in clients:
             generator = generator_for(experiment.seed, "client", t, client)
             per_client = (experiment.client.batch_size, 1, generator)
             own = federation.partition[client]
             epochs = [list(batches(dataset, own, *per_client)) for _ in range(experiment.client.epochs)]
-            models[client] = copy.deepcopy(anchor)
+            models[client] = method.start(client, anchor)
             steps[client] = train_client(models[client], anchor, method, client, epochs, lr, experiment.client)
         sizes = {client: len(federation.partition[client]) for client in clients}
         if experiment.server.weighting == "uniform":

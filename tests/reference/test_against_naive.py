@@ -50,6 +50,8 @@ OTHER_SETTINGS = [
     table("fedgamma", rho=0.5, steps="plain"),
     table("fedsmoo", alpha=0.3, rho=0.5),
     table("fedlesam-s", rho=0.5, steps="plain"),
+    table("fedspeed", rho=0.5, alpha=0.6, lam=2.0),
+    table("fedacg", lam=0.6, beta=0.5),
 ]
 FEDSOL = [
     table("fedsol", perturb=perturb, strength=strength, proximal=proximal)
@@ -270,6 +272,15 @@ def test_uniform_shares_and_another_local_optimizer(algorithm):
         (table("fedlesam"), table("fedlesam", rho=0.12)),
         (table("fedlesam-s"), table("scaffold")),
         (table("fedlesam-d"), table("feddyn")),
+        (table("fedspeed"), table("fedspeed", rho=0.13)),
+        (table("fedspeed"), table("fedspeed", lam=11.0)),
+        (table("fedacg"), table("fedacg", lam=0.86)),
+        (table("fedacg", beta=0.5), table("fedacg", beta=0.4)),
+        (table("fedinit"), table("fedinit", beta=0.11)),
+        (table("fedexp"), table("fedavg")),
+        (table("fedlc"), table("fedlc", tau=1.1)),
+        (table("fedrs"), table("fedrs", alpha=0.4)),
+        (table("feddecorr"), table("fedavg")),
         (table("fednova", control=True), table("fednova")),
         (table("fednova", control=True), table("scaffold")),
         (table("fedsol"), table("fedsol", rho=1.9)),

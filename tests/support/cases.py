@@ -83,6 +83,13 @@ CASES = [
     Case("fedlesam", degenerate={"rho": 0.0}, fedavg_at_first=True),
     Case("fedlesam-s", degenerate={"rho": 0.0}, becomes="scaffold", fedavg_at_first=True),
     Case("fedlesam-d", degenerate={"rho": 0.0}, becomes="feddyn"),
+    Case("fedspeed"),
+    Case("fedacg", degenerate={"lam": 0.0, "beta": 0.0}),
+    Case("fedinit", degenerate={"beta": 0.0}),
+    Case("fedexp"),
+    Case("fedlc", degenerate={"tau": 0.0}),
+    Case("fedrs", degenerate={"alpha": 1.0}),
+    Case("feddecorr", degenerate={"beta": 0.0}),
     Case("perfedavg"),
     Case("fedbabu"),
     Case("knn-per", degenerate={}),
@@ -112,6 +119,9 @@ LOOP = frozenset(
         "fedsol-ablation-A3",
         "fedsmoo",
         "fedlesam-s",
+        "fedspeed",
+        "fedacg",
+        "fedinit",
         "perfedavg",
         "fedbabu",
         "knn-per",
@@ -130,6 +140,10 @@ ALIKE = {
     "fedgamma": "scaffold",
     "fedlesam": "fedlesam-s",
     "fedlesam-d": "fedlesam-s",
+    "fedexp": "fedavg",
+    "fedlc": "fedavg",
+    "fedrs": "fedavg",
+    "feddecorr": "moon",
 }
 """Methods without a setting in `LOOP`, and one that has: to the loop, the two are alike."""
 
@@ -139,6 +153,7 @@ def _marked(cases: list[Case]) -> list[Any]:
 
 
 FEDERATED = [case for case in CASES if case.name != "local-only"]
+
 
 def _names(names: Iterable[str]) -> pytest.MarkDecorator:
     marked = [pytest.param(name, marks=pytest.mark.full if name in ALIKE else ()) for name in sorted(names)]

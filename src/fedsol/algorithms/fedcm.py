@@ -17,7 +17,7 @@ MOMENTUM = "momentum"
 class FedCM(Algorithm):
     """Mixes each local gradient with the mean gradient that the clients of the last round applied.
 
-    Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021, algorithm 2. With momentum on the client,
+    Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021. With momentum on the client,
     the number of steps in the mean gradient is the momentum-corrected one. With `alpha = 1` it is FedAvg.
     """
 

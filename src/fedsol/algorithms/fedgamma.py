@@ -12,7 +12,7 @@ from fedsol.config.fields import NonNegative, setting
 class FedGAMMA(PerturbedAlgorithm):
     """SCAFFOLD whose local gradient is taken at the worst weights within a distance `rho`.
 
-    Dai et al., "FedGAMMA: Federated Learning with Global Sharpness-Aware Minimization", IEEE TNNLS 2023, algorithm 1.
+    Dai et al., "FedGAMMA: Federated Learning with Global Sharpness-Aware Minimization", IEEE TNNLS 2023.
     With `rho = 0` it is SCAFFOLD.
     """
 

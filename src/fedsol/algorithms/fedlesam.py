@@ -15,7 +15,7 @@ class FedLESAM(PerturbedAlgorithm):
     """Local gradient at weights perturbed along `w_old - a`, from what the client received now to what it did before.
 
     Fan et al., "Locally Estimated Global Perturbations are Better than Local Perturbations for Federated
-    Sharpness-aware Minimization", ICML 2024, algorithm 1. In a client's first job, and with `rho = 0`, it is FedAvg.
+    Sharpness-aware Minimization", ICML 2024. In a client's first job, and with `rho = 0`, it is FedAvg.
     """
 
     rho: NonNegative = setting(0.1, "distance")

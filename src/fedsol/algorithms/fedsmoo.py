@@ -13,7 +13,7 @@ from fedsol.config.fields import NonNegative, Positive, setting
 class FedSMOO(PerturbedAlgorithm):
     """FedDyn whose local gradient is taken at weights perturbed along `g_l - mu_i - s`, with dual variables `mu_i`.
 
-    Sun et al., "Dynamic Regularized Sharpness Aware Minimization in Federated Learning", ICML 2023, algorithm 1. With
+    Sun et al., "Dynamic Regularized Sharpness Aware Minimization in Federated Learning", ICML 2023. With
     `rho = 0` it is FedDyn.
     """
 

@@ -12,7 +12,7 @@ from fedsol.config.fields import NonNegative, PositiveShare, setting
 class MoFedSAM(PerturbedAlgorithm):
     """FedCM whose local gradient is taken at the worst weights within a distance `rho`.
 
-    Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, algorithm 2. With `rho = 0`
+    Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022. With `rho = 0`
     it is FedCM.
     """
 

@@ -51,6 +51,8 @@ class Task:
     momentum: float = 0.0
     objective: Objective = CLASSES
     local_loss: Loss = task_loss
+    labels: Callable[[], Tensor] | None = None
+    """The labels of the client's training samples, if they are known."""
 
     def names(self, where: Where) -> tuple[str, ...]:
         """Return the names of the parameters of a part of the model."""
@@ -58,6 +60,14 @@ class Task:
         if not names:
             raise ValueError(f"this model has no parameters in its {where}")
         return names
+
+    @cached_property
+    def label_counts(self) -> Tensor:
+        """How many training samples of each class the client has."""
+        if self.labels is None:
+            raise ValueError("label_counts: this task does not know the client's labels")
+        counts = torch.bincount(self.labels(), minlength=self.objective.classes)
+        return counts.to(next(iter(self.anchor.values())).device)
 
     def at(self, weights: Weights, batch: Batch) -> Point:
         """Return the model at these weights on this batch; nothing is computed yet."""

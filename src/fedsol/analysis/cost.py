@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -108,7 +108,8 @@ class LocalStep:
         settings, initial = federation.experiment.client, federation.initial_weights()
         anchor, buffers = pick(initial, federation.model.names), pick(initial, federation.model.buffers)
         self.algorithm, self.batch = algorithm, batch
-        self.task: Task = make_task(federation.model, initial, settings.lr, settings.momentum, federation.objective)
+        task = make_task(federation.model, initial, settings.lr, settings.momentum, federation.objective)
+        self.task: Task = replace(task, labels=lambda: batch.labels)
         self.local: Weights = clone(add(anchor, anchor, AWAY))
         self.own: State = algorithm.init_client(add(anchor, anchor, -AWAY), buffers)
         self.state: State = algorithm.begin(self.task, algorithm.init_server(anchor), self.own)

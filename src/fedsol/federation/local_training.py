@@ -1,7 +1,7 @@
 """train_client(): train one client; the only batch loop."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -56,6 +56,7 @@ def train_client(
     """Train the job's weights on the client's data with the algorithm's gradient; change none of the inputs."""
     weights = on_device(job.weights, training.device)
     task = make_task(model, weights, training.lr, training.settings.momentum, data.objective)
+    task = replace(task, labels=lambda: data.dataset.train.labels[data.indices])
     model.train(True)
     with seeded_torch(key_for(training.seed, "torch", job.round, job.client)):
         state = algorithm.begin(task, on_device(job.broadcast, training.device), on_device(job.state, training.device))
