@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from fedsol.algorithms import find_algorithm
-from fedsol.config.catalog import ALGORITHMS, Rows
+from fedsol.config.catalog import GROUPS, Rows
 from fedsol.config.fields import settings_of
 from fedsol.data.catalog import SPECS
 from fedsol.models import MODELS
@@ -21,12 +21,15 @@ def render() -> str:
 
 
 def algorithms() -> Rows:
-    """Return every algorithm with its settings."""
-    classes = {name: find_algorithm(name) for name in ALGORITHMS}
-    return [
-        {"name": name, "description": (cls.__doc__ or "").strip().partition("\n")[0], "settings": settings_of(cls)}
-        for name, cls in classes.items()
-    ]
+    """Return every algorithm with its settings, group by group."""
+    rows = []
+    for group, years in GROUPS.items():
+        for name, year in years.items():
+            cls = find_algorithm(name)
+            description = (cls.__doc__ or "").strip().partition("\n")[0]
+            found = {"group": group, "year": year, "settings": settings_of(cls)}
+            rows.append({"name": name, "description": description, **found})
+    return rows
 
 
 def datasets() -> Rows:

@@ -17,8 +17,8 @@ def loss(*rows):
 
 
 def test_the_mean_squared_correlation():
-    # The second feature is 5 - 2 times the first, the third correlates with the first by 1/3 (of (-1, 1, 1, -1), say,
-    # with (-1, 1, 1, 1) around its mean: 1/sqrt(3)): K^2 = [[1, 1, 1/3], [1, 1, 1/3], [1/3, 1/3, 1]].
+    # The second feature is 5 - 2 times the first: correlation -1. The third correlates with the first by 1/sqrt(3):
+    # covariance 1/2, variances 1 and 3/4. K^2 = [[1, 1, 1/3], [1, 1, 1/3], [1/3, 1/3, 1]].
     rows = [(x, 5 - 2 * x, y) for x, y in [(-1, -1), (1, 1), (1, 1), (-1, 1)]]
     assert loss(*rows) == pytest.approx((5 + 4 / 3) / 9)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsol.config.catalog import ALGORITHMS
 from tests.support.cli import TINY, fedsol
 
 
@@ -278,6 +279,18 @@ def test_lists(what):
     assert len(rows) > 1
     assert all(row["name"] and row["description"] for row in rows)
     assert rows[0]["name"] in shown.output
+
+
+def test_algorithms_are_listed_by_group_with_their_year():
+    rows = json.loads(fedsol("list", "algorithms", "--json").output)
+    assert {row["name"] for row in rows} == set(ALGORITHMS)
+    assert len(rows) == len(ALGORITHMS)
+    assert {row["name"]: (row["group"], row["year"]) for row in rows}["fedlesam"] == ("sharpness", 2024)
+    shown = fedsol("list", "algorithms").output
+    groups = ["Proximal", "Control variates", "Sharpness", "Momentum", "Server", "Calibration", "Personal"]
+    places = [shown.index(f"\n{group}\n") for group in groups]
+    assert places == sorted(places)
+    assert "\nfedlesam  2024  Local gradient at weights" in shown[places[2] : places[3]]
 
 
 def test_list_of_something_else():

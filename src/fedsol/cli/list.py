@@ -57,13 +57,15 @@ def list_names(
 
 
 def _say_algorithms(rows: Rows) -> None:
-    """Print every algorithm with its defaults, then each setting once, however many algorithms share it."""
+    """Print every algorithm by group with its defaults, then each setting once, however many algorithms share it."""
     from fedsol.config.overrides import as_text
 
     meanings: dict[str, str] = {}
-    for row in rows:
+    for row, before in zip(rows, [None, *rows], strict=False):
+        if before is None or row["group"] != before["group"]:
+            console.print(f"\n{row['group'].capitalize()}", style="bold underline")
         console.print(row["name"], style="bold", end="  ")
-        say(row["description"])
+        say(f"{row['year'] or '–'}  {row['description']}")
         if row["settings"]:
             defaults = (f"{item['name']} = {as_text(item['default'])}" for item in row["settings"])
             console.print(f"    {'  '.join(defaults)}", style="dim")

@@ -50,6 +50,27 @@ ALGORITHMS: dict[str, str | type] = {
 }
 """The class of each algorithm, as `module:Class`; `fedsol.register` adds classes themselves."""
 
+GROUPS: dict[str, dict[str, int | None]] = {
+    "proximal": {"fedprox": 2020, "moon": 2021, "fedntd": 2022, "fedsol": 2024, "fedsol-ablation": 2024},
+    "control variates": {"scaffold": 2020, "feddyn": 2021},
+    "sharpness": {
+        "fedsam": 2022,
+        "fedasam": 2022,
+        "mofedsam": 2022,
+        "fedspeed": 2023,
+        "fedgamma": 2023,
+        "fedsmoo": 2023,
+        "fedlesam": 2024,
+        "fedlesam-s": 2024,
+        "fedlesam-d": 2024,
+    },
+    "momentum": {"fedcm": 2021, "fedinit": 2023, "fedacg": 2024},
+    "server": {"fedavg": 2017, "fednova": 2020, "fedexp": 2023},
+    "calibration": {"fedrs": 2021, "fedlc": 2022, "feddecorr": 2023},
+    "personal": {"local-only": None, "perfedavg": 2020, "fedbabu": 2022, "knn-per": 2022},
+}
+"""The algorithms by what they mainly change, and the year in which each was published."""
+
 DEFAULT_ALGORITHM = "fedsol"
 
 
