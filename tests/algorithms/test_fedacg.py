@@ -1,7 +1,7 @@
 """FedACG by hand."""
 
 from fedsol.algorithms import make_algorithm
-from fedsol.algorithms.fedcm import MOMENTUM
+from fedsol.algorithms.controls import MOMENTUM
 from fedsol.core.weights import prefixed, without_prefix
 from tests.support.cases import experiment
 from tests.support.one_weight_per_logit import close, column, server, step, update

@@ -5,7 +5,7 @@ from math import log, sqrt
 import pytest
 
 from fedsol.algorithms import controls, make_algorithm
-from fedsol.algorithms.fedcm import MOMENTUM
+from fedsol.algorithms.controls import MOMENTUM
 from fedsol.core.weights import prefixed, without_prefix
 from tests.support.one_weight_per_logit import close, column, server, step, task_at, update
 

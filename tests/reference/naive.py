@@ -504,6 +504,16 @@ class FedSMOO(Corrected, Sharp, FedDyn):
         return super().new_parameters(anchor, models, shares, steps)
 
 
+class Forward(Sharp, FedCM):
+    """A point of the grid without a name: perturbed along the momentum, which is not added."""
+
+    def ascent(self, client, model, anchor, batch):
+        return self.momentum_term
+
+    def gradient(self, client, model, anchor, batch, lr):
+        return self.local(client, model, anchor, batch)
+
+
 class FedSpeed(Sharp, FedAvg):
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -622,6 +632,7 @@ METHODS = {
     "fedlc": (FedLC, {"tau": 1.0}),
     "fedrs": (FedRS, {"alpha": 0.5}),
     "feddecorr": (FedDecorr, {"beta": 0.1}),
+    "perturbed": (Forward, {}),
     "perfedavg": (PerFedAvg, {"outer_lr": 0.01}),
     "fedbabu": (FedBABU, {}),
     "knn-per": (FedAvg, {}),

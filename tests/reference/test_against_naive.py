@@ -35,7 +35,7 @@ def table(name, **settings):
     return {"name": name, **settings}
 
 
-PAPERS_OWN = [table(name) for name in naive.METHODS if name != "fedsol-ablation"]
+PAPERS_OWN = [table(name) for name in naive.METHODS if name not in ("fedsol-ablation", "perturbed")]
 OTHER_SETTINGS = [
     table("fedprox", mu=0.3),
     table("fedntd", beta=0.5, tau=2.0),
@@ -51,6 +51,7 @@ OTHER_SETTINGS = [
     table("fedsmoo", alpha=0.3, rho=0.5),
     table("fedlesam-s", rho=0.5, steps="plain"),
     table("fedspeed", rho=0.5, alpha=0.6, lam=2.0),
+    table("perturbed", direction="momentum", strength="fixed", perturb="all", rho=0.5),
     table("fedacg", lam=0.6, beta=0.5),
 ]
 FEDSOL = [

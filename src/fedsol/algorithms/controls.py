@@ -1,4 +1,4 @@
-"""Control variates: what SCAFFOLD and FedNova share."""
+"""Control variates, and the mean gradient that clients applied: what several methods share."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,11 @@ import torch
 from fedsol.algorithms.proximal_base import Usage
 from fedsol.algorithms.task import Task
 from fedsol.core.messages import ServerState, State, Update
-from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.core.weights import Weights, add, mean, pick, prefixed, scale, subtract, without_prefix, zeros
 
 GLOBAL, OWN, CORRECTION = "global-control", "control", "correction"
 CHANGE, FACTOR = "control-change", "factor"
+MOMENTUM = "momentum"
 
 
 def momentum_steps(steps: int, momentum: float) -> float:
@@ -59,6 +60,17 @@ def applied_gradient(server: ServerState, update: Update) -> Weights:
     """Return `(a - w_i) / (K_i lr)`, the mean gradient that a client applied."""
     moved = subtract(pick(server.weights, server.parameters), update.weights)
     return scale(moved, float(update.payload[FACTOR]))
+
+
+def no_momentum(parameters: Weights) -> State:
+    """Return the mean applied gradient before the first round."""
+    return prefixed(MOMENTUM, zeros(parameters))
+
+
+def mean_applied(server: ServerState, updates: Sequence[Update]) -> State:
+    """Return `D = mean_S (a - w_i) / (K_i lr)` (FedCM): a mean over clients, not by shares."""
+    applied = [applied_gradient(server, update) for update in updates]
+    return prefixed(MOMENTUM, mean(applied, [1 / len(updates)] * len(updates)))
 
 
 def server_control(server: ServerState, updates: Sequence[Update]) -> State:

@@ -3,11 +3,28 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from fedsol.algorithms.gradients import SMALLEST_NORM, Perturbation
+from fedsol.algorithms import controls
+from fedsol.algorithms.controls import MOMENTUM
+from fedsol.algorithms.gradients import SMALLEST_NORM, Perturbation, scaled_step
+from fedsol.algorithms.proximal import Proximal
 from fedsol.algorithms.task import Point, Task, Where
 from fedsol.core.messages import ServerState, State, Update
-from fedsol.core.weights import Weights, add, clone, mean, norm, pick, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.core.weights import (
+    Weights,
+    add,
+    clone,
+    equal,
+    mean,
+    norm,
+    pick,
+    prefixed,
+    scale,
+    subtract,
+    without_prefix,
+    zeros,
+)
 
 PREVIOUS, CHANGE = "previous-anchor", "last-change"
 DUAL, AGREED = "dual", "agreed-perturbation"
@@ -15,6 +32,9 @@ DUAL, AGREED = "dual", "agreed-perturbation"
 
 class Direction(ABC):
     """A direction at a point. By default it needs no state of a client or of the server."""
+
+    needs_sgd: ClassVar[bool] = False
+    """Whether its formulas hold only for SGD with momentum."""
 
     @abstractmethod
     def at(self, here: Point, where: Where, state: State) -> Weights | None:
@@ -45,7 +65,7 @@ class Direction(ABC):
         """Return what is seen after a step."""
         return state
 
-    def finish(self, task: Task, state: State) -> tuple[State, State]:
+    def finish(self, task: Task, steps: int, state: State) -> tuple[State, State]:
         """Return the client's new part, and its part of the payload."""
         return {}, {}
 
@@ -59,6 +79,52 @@ class LocalGradient(Direction):
 
     def at(self, here: Point, where: Where, state: State) -> Weights:
         return here.gradient(where=where)[0]
+
+
+class ScaledLocalGradient(Direction):
+    """The gradient of the local loss, scaled by the weights: ASAM's perturbation."""
+
+    def at(self, here: Point, where: Where, state: State) -> Weights:
+        return here.gradient(where=where)[0]
+
+    def perturbation(self, here: Point, how: Perturbation, state: State) -> Weights:
+        return scaled_step(self.at(here, how.where, state), here.weights, how.rho)
+
+
+@dataclass(frozen=True)
+class ProximalGradient(Direction):
+    """The gradient of a proximal loss: FedSOL's direction. At the anchor, where that is 0, there is none."""
+
+    proximal: Proximal
+
+    def at(self, here: Point, where: Where, state: State) -> Weights | None:
+        if self.proximal.zero_at_anchor and equal(here.weights, here.task.anchor):
+            return None
+        return self.proximal.gradient(here, where)
+
+
+class ServerMomentum(Direction):
+    """The mean gradient that the clients of the last round applied (FedCM's). Before the second round there is none."""
+
+    needs_sgd = True
+
+    def at(self, here: Point, where: Where, state: State) -> Weights:
+        return pick(without_prefix(MOMENTUM, state), here.task.names(where))
+
+    def init_server(self, parameters: Weights) -> State:
+        return controls.no_momentum(parameters)
+
+    def broadcast(self, server: ServerState) -> State:
+        return prefixed(MOMENTUM, without_prefix(MOMENTUM, server.state))
+
+    def begin(self, task: Task, broadcast: State, state: State) -> State:
+        return prefixed(MOMENTUM, without_prefix(MOMENTUM, broadcast))
+
+    def finish(self, task: Task, steps: int, state: State) -> tuple[State, State]:
+        return {}, controls.factor_of(task, controls.momentum_steps(steps, task.momentum))
+
+    def aggregate(self, server: ServerState, updates: Sequence[Update]) -> State:
+        return controls.mean_applied(server, updates)
 
 
 class LastChange(Direction):
@@ -75,7 +141,7 @@ class LastChange(Direction):
         previous = without_prefix(PREVIOUS, state)
         return prefixed(CHANGE, subtract(previous, task.anchor))
 
-    def finish(self, task: Task, state: State) -> tuple[State, State]:
+    def finish(self, task: Task, steps: int, state: State) -> tuple[State, State]:
         return prefixed(PREVIOUS, task.anchor), {}
 
 
@@ -110,7 +176,7 @@ class Consensus(Direction):
         moved = subtract(perturbation, without_prefix(AGREED, state))
         return {**state, **prefixed(DUAL, add(dual, moved))}
 
-    def finish(self, task: Task, state: State) -> tuple[State, State]:
+    def finish(self, task: Task, steps: int, state: State) -> tuple[State, State]:
         dual = prefixed(DUAL, without_prefix(DUAL, state))
         return dual, clone(dual)
 

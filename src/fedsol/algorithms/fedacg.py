@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedsol.algorithms import controls
 from fedsol.algorithms.base import Algorithm
-from fedsol.algorithms.fedcm import MOMENTUM
+from fedsol.algorithms.controls import MOMENTUM
 from fedsol.algorithms.proximal import L2
 from fedsol.algorithms.task import Point
 from fedsol.config.fields import NonNegative, Share, setting
 from fedsol.core.messages import ServerState, State, Update
-from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class FedACG(Algorithm):
     beta: NonNegative = setting(0.01, "factor of the squared distance")
 
     def init_server(self, parameters: Weights) -> State:
-        return prefixed(MOMENTUM, zeros(parameters))
+        return controls.no_momentum(parameters)
 
     def broadcast(self, server: ServerState) -> State:
         return {}

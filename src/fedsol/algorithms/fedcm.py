@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 
 from fedsol.algorithms import controls
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.controls import MOMENTUM
 from fedsol.algorithms.task import Point, Task
 from fedsol.config.fields import PositiveShare, setting
 from fedsol.core.messages import ServerState, State, Update
-from fedsol.core.weights import Weights, add, mean, prefixed, scale, without_prefix, zeros
-
-MOMENTUM = "momentum"
+from fedsol.core.weights import Weights, add, scale, without_prefix
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class FedCM(Algorithm):
     alpha: PositiveShare = setting(0.1, "share of the local gradient; the rest is the last round's mean gradient")
 
     def init_server(self, parameters: Weights) -> State:
-        return prefixed(MOMENTUM, zeros(parameters))
+        return controls.no_momentum(parameters)
 
     def corrected(self, local: Weights, point: Point, state: State) -> Weights:
         return add(scale(local, self.alpha), without_prefix(MOMENTUM, state), 1 - self.alpha)
@@ -36,7 +35,4 @@ class FedCM(Algorithm):
         return {}, controls.factor_of(task, controls.momentum_steps(steps, task.momentum))
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
-        """`D = mean_S (a - w_i) / (K_i lr)`: a mean over clients, not by shares."""
-        applied = [controls.applied_gradient(server, update) for update in updates]
-        momentum = mean(applied, [1 / len(updates)] * len(updates))
-        return replace(super().aggregate(server, updates), state=prefixed(MOMENTUM, momentum))
+        return replace(super().aggregate(server, updates), state=controls.mean_applied(server, updates))

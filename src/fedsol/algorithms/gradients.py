@@ -25,11 +25,13 @@ class Perturbation:
     rho: float
     strength: Strength = DEFAULT_STRENGTH
     where: Where = "all"
+    along_a_change: bool = False
+    """Whether the direction is a change of the global model, and 0 where that does not change."""
 
     @property
     def is_zero_if_head_is_frozen(self) -> bool:
-        """Whether nothing is perturbed while the head does not move: an adaptive perturbation of the head alone."""
-        return self.where == "head" and self.strength != "fixed"
+        """Whether nothing is perturbed while the head, which alone is perturbed, does not move."""
+        return self.where == "head" and (self.strength != "fixed" or self.along_a_change)
 
     def step(self, direction: Weights, weights: Weights, anchor: Weights) -> Weights:
         """Return `eps = rho * Lambda (.) g_p / ||g_p||` for the tensors of `direction` (equation 8).
@@ -100,12 +102,17 @@ def sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float) -> t
 
 
 def adaptive_sharpness_aware(task: Task, weights: Weights, batch: Batch, rho: float) -> tuple[Weights, Tensor]:
-    """Return the local gradient at `w + eps` with ASAM's `eps = rho w^2 g / || |w| g ||`."""
+    """Return the local gradient at `w + eps` with ASAM's `eps`."""
     here = task.at(weights, batch)
     local, _ = here.gradient()
+    return here.moved(scaled_step(local, weights, rho)).gradient()
+
+
+def scaled_step(local: Weights, weights: Weights, rho: float) -> Weights:
+    """Return ASAM's `eps = rho w^2 g / || |w| g ||` for the tensors of `local`."""
     scaled = {name: weights[name].abs() * tensor for name, tensor in local.items()}
     factor = rho / norm(scaled).clamp_min(SMALLEST_NORM)
-    return here.moved({name: factor * weights[name].abs() * tensor for name, tensor in scaled.items()}).gradient()
+    return {name: factor * weights[name].abs() * tensor for name, tensor in scaled.items()}
 
 
 def sum_at(point: Point, proximal: Proximal, beta: float) -> tuple[Weights, Tensor]:

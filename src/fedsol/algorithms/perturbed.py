@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.controls import FACTOR
 from fedsol.algorithms.directions import Direction, LocalGradient
 from fedsol.algorithms.gradients import Perturbation
 from fedsol.algorithms.task import Task
@@ -21,6 +22,8 @@ class PerturbedAlgorithm(Algorithm):
     `g = correct(grad L(w + eps))`, `eps = rho Lambda (.) d / ||d||`: states, correction and server side are those of
     `corrector`, which sees the unperturbed weights. Without a perturbation it is that method exactly.
     """
+
+    numbers_of_steps = (FACTOR,)
 
     @property
     def perturbation(self) -> Perturbation:
@@ -39,13 +42,8 @@ class PerturbedAlgorithm(Algorithm):
 
     @property
     def needs_sgd(self) -> bool:  # type: ignore[override]
-        """Whether the corrector's formulas hold only for SGD with momentum."""
-        return self.corrector.needs_sgd
-
-    @property
-    def numbers_of_steps(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The corrector's numbers that follow from the number of steps alone."""
-        return self.corrector.numbers_of_steps
+        """Whether the formulas of the corrector or of the direction hold only for SGD with momentum."""
+        return self.corrector.needs_sgd or self.along.needs_sgd
 
     def averages_plainly(self) -> bool:
         return self.corrector.averages_plainly() and type(self.along).aggregate is Direction.aggregate
@@ -76,7 +74,7 @@ class PerturbedAlgorithm(Algorithm):
 
     def finish(self, task: Task, weights: Weights, steps: int, state: State) -> tuple[State, State]:
         kept, payload = self.corrector.finish(task, weights, steps, state)
-        own, sent = self.along.finish(task, state)
+        own, sent = self.along.finish(task, steps, state)
         return {**kept, **own}, {**payload, **sent}
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:

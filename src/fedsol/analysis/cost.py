@@ -33,7 +33,7 @@ from fedsol.plots.style import INK, Figure, new_figure
 from fedsol.studies.variants import parse_variants
 
 METHODS: dict[str, dict[str, object]] = {
-    **{name: {"name": name} for name in ALGORITHMS if name not in ("fedsol", "fedsol-ablation")},
+    **{name: {"name": name} for name in ALGORITHMS if name not in ("fedsol", "fedsol-ablation", "perturbed")},
     "fedsol (head)": {"name": "fedsol"},
     "fedsol (body)": {"name": "fedsol", "perturb": "body"},
     "fedsol (all)": {"name": "fedsol", "perturb": "all"},

@@ -146,7 +146,8 @@ class Experiment(Settings):
             raise ValueError(
                 "client.trains: 'body' is not allowed with algorithm.perturb = 'head' and strength = "
                 f"{perturbation.strength!r}: the classifier never moves, so nothing would be perturbed; set "
-                "algorithm.perturb to 'body' or 'all', or algorithm.strength to 'fixed'"
+                "algorithm.perturb to 'body' or 'all'"
+                + ("" if perturbation.along_a_change else ", or algorithm.strength to 'fixed'")
             )
 
     def _check_privacy(self) -> None:
