@@ -13,6 +13,7 @@ def test_the_public_names():
         "Algorithm",
         "Augmentation",
         "Callback",
+        "Comparison",
         "Dataset",
         "Experiment",
         "FedsolError",
@@ -21,15 +22,22 @@ def test_the_public_names():
         "Run",
         "RunError",
         "Split",
+        "StopTraining",
+        "compare",
         "fields",
         "gradients",
+        "load",
         "personalize",
         "perturbation",
+        "plot",
         "register",
+        "report",
+        "sweep",
         "train",
         "weights",
     ]
     assert all(getattr(fedsol, name) is not None for name in fedsol.__all__)
+    assert {*fedsol.__all__} < {*dir(fedsol)}
     assert fedsol._HOMES.keys() == set(fedsol.__all__)
 
 

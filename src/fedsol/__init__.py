@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fedsol.algorithms import gradients, register
     from fedsol.algorithms.base import Algorithm
     from fedsol.algorithms.gradients import perturbation
+    from fedsol.api import Comparison, compare, load, plot, report, sweep, train
     from fedsol.config import fields
     from fedsol.config.experiment import Experiment
     from fedsol.core import weights
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from fedsol.errors import FedsolError, InputError, RunError
     from fedsol.personalization.loop import personalize
     from fedsol.runs.run import Run
-    from fedsol.training.loop import Callback, RoundResult, train
+    from fedsol.training.loop import Callback, RoundResult, StopTraining
 
 _HOMES = {
     "Algorithm": "fedsol.algorithms.base",
     "Augmentation": "fedsol.data.types",
     "Callback": "fedsol.training.loop",
+    "Comparison": "fedsol.api",
     "Dataset": "fedsol.data.types",
     "Experiment": "fedsol.config.experiment",
     "FedsolError": "fedsol.errors",
@@ -29,12 +31,18 @@ _HOMES = {
     "Run": "fedsol.runs.run",
     "RunError": "fedsol.errors",
     "Split": "fedsol.data.types",
+    "StopTraining": "fedsol.training.loop",
+    "compare": "fedsol.api",
     "personalize": "fedsol.personalization.loop",
     "fields": "fedsol.config.fields",
     "gradients": "fedsol.algorithms.gradients",
+    "load": "fedsol.api",
     "perturbation": "fedsol.algorithms.gradients",
+    "plot": "fedsol.api",
     "register": "fedsol.algorithms",
-    "train": "fedsol.training.loop",
+    "report": "fedsol.api",
+    "sweep": "fedsol.api",
+    "train": "fedsol.api",
     "weights": "fedsol.core.weights",
 }
 
@@ -42,6 +50,7 @@ __all__ = [
     "Algorithm",
     "Augmentation",
     "Callback",
+    "Comparison",
     "Dataset",
     "Experiment",
     "FedsolError",
@@ -50,11 +59,17 @@ __all__ = [
     "Run",
     "RunError",
     "Split",
+    "StopTraining",
+    "compare",
     "fields",
     "gradients",
+    "load",
     "personalize",
     "perturbation",
+    "plot",
     "register",
+    "report",
+    "sweep",
     "train",
     "weights",
 ]
@@ -68,3 +83,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fedsol' has no attribute {name!r}")
     home = import_module(_HOMES[name])
     return home if home.__name__.endswith(f".{name}") else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import fedsol
 from fedsol.cli.app import app
-from fedsol.report.live import LiveView
+from fedsol.reports.live import LiveView
 
 
 def ask(live: LiveView, path: str, method: str = "GET", host: str | None = None) -> tuple[int, bytes]:

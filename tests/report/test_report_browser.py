@@ -5,8 +5,8 @@ import json
 import pytest
 
 import fedsol
-from fedsol.report.live import LiveView
-from fedsol.report.page import write_report
+from fedsol.reports.live import LiveView
+from fedsol.reports.page import write_report
 from tests.support.browser import Page, browser, find_chromium, new_page
 from tests.support.made_runs import add_personal, make_run
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from fedsol.cli.app import app
 from fedsol.data.manifest import Manifest, save_manifest
 from fedsol.errors import InputError
-from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
-from fedsol.report.columns import number, to_columns
-from fedsol.report.page import embedded_json, render, report_data, write_report
+from fedsol.reports.collect import analyses_of, clients_of, partition_of, short_names
+from fedsol.reports.columns import number, to_columns
+from fedsol.reports.page import embedded_json, render, report_data, write_report
 from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs
 from fedsol.runs.run import Run

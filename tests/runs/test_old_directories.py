@@ -9,7 +9,7 @@ import torch
 
 import fedsol
 from fedsol import Run
-from fedsol.report.page import write_report
+from fedsol.reports.page import write_report
 from tests.support.tensors import same_tensors
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "runs-0.1.0"

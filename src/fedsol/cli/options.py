@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -129,19 +128,11 @@ def new_directory(label: str) -> Path:
 
     If the command fails before it writes anything there, the directory is removed again.
     """
-    base = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
-    path, number = base, 1
-    while True:
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-            path = base.with_name(f"{base.name}-{number}")
-        except OSError as error:
-            raise InputError(f"{path}: cannot be used as a directory: {error.strerror or error}") from error
-        else:
-            _new.append(path)
-            return path
+    from fedsol.runs.find import make_directory_for
+
+    path = make_directory_for(label)
+    _new.append(path)
+    return path
 
 
 def _remove_unused_directories() -> None:

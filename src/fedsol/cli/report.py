@@ -13,7 +13,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML page about one run or many: table, curves, classes, partition, settings."""
-    from fedsol.report.page import write_report
+    from fedsol.reports.page import write_report
 
     runs = write_report(places, out)
     size = out.stat().st_size / 1e6

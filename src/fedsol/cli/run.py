@@ -48,7 +48,7 @@ def run(
     from fedsol.analysis.rounds import callbacks_for
     from fedsol.config.overrides import parse_override, split_list
     from fedsol.plots.curves import has_values, result_curves
-    from fedsol.report.live import LiveView
+    from fedsol.reports.live import LiveView
     from fedsol.runs.directory import RunDirectory
     from fedsol.trackers import check_tracker, make_tracker
     from fedsol.training.loop import train

@@ -38,7 +38,11 @@ from fedsol.errors import InputError
 
 
 class Experiment(Settings):
-    """One run, completely described: the same experiment gives bitwise the same result."""
+    """One run, completely described: the same experiment gives bitwise the same result.
+
+    A table may be written as its name: `Experiment(data="digits", algorithm="fedavg", client={"lr": 0.1})`. An
+    algorithm may also be an instance of its class.
+    """
 
     seed: Seed = setting(0, "for everything random: partition, initial weights, sampling, batches")
     rounds: Count | None = setting(None, "communication rounds (default: the dataset's)")
@@ -53,6 +57,7 @@ class Experiment(Settings):
     task: TaskSettings = TaskSettings()
 
     def __init__(self, **tables: Any) -> None:
+        tables = {name: _with_name(name, table) for name, table in tables.items()}
         check_values(tables)
         try:
             super().__init__(**tables)
@@ -202,6 +207,15 @@ class Experiment(Settings):
                 raise InputError("rounds: is missing; a cosine schedule depends on it")
             return self.client.lr * 0.5 * (1 + math.cos(math.pi * (round_number - 1) / self.rounds))
         return float(self.client.lr * self.server.lr_decay ** (round_number - 1))
+
+
+SHORT = {"data": "name", "model": "name", "algorithm": "name", "task": "kind", "engine": "kind"}
+"""The key that the text of a table stands for: `data = "digits"` is `data = {name = "digits"}`."""
+
+
+def _with_name(name: str, table: Any) -> Any:
+    """Return a table that is written as its name only in full."""
+    return {SHORT[name]: str(table)} if name in SHORT and isinstance(table, str | Path) else table
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def check_directory(out: Path, resume: bool) -> PersonalDirectory:
     """Return the directory for results; refuse one that contains a run or the results of another call."""
     directory = PersonalDirectory(out)
     if directory.exists and not resume:
-        raise InputError(f"{out}: already has results; resume (--resume) or choose another directory (--out)")
+        raise InputError(f"{out}: already has results; resume it (resume), or choose another directory (out)")
     check_no_run(out)
     return directory
 
@@ -133,7 +133,7 @@ def check_directory(out: Path, resume: bool) -> PersonalDirectory:
 def check_no_run(out: Path) -> None:
     """Refuse a run directory as a place for results: both have files with the same names."""
     if RunDirectory(out).exists:
-        raise InputError(f"{out}: is a run directory, whose files would be replaced; choose another (--out)")
+        raise InputError(f"{out}: is a run directory, whose files would be replaced; choose another (out)")
 
 
 def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, Weights, int]:

@@ -35,6 +35,8 @@ FROZEN = "frozen_sha256"
 """The key of environment.json for the hash of a model's frozen weights, if it has any."""
 ENDS = {"rounds", "server.patience", "server.stop_at"}
 """Keys that say when a run ends, and change nothing of the rounds before."""
+FILES = (DATA_FILE, "environment.json", "metrics.jsonl", "partition.json", "summary.json")
+FOLDERS = ("checkpoints", "analysis", "personal")
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -78,11 +80,21 @@ class RunDirectory:
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed process left half-written: only files that are written under the lock."""
-        own = (DATA_FILE, "environment.json", "experiment.toml", "metrics.jsonl", "partition.json", "summary.json")
-        leftovers = [path for name in own for path in self.path.glob(f".{name}.*.tmp")]
+        leftovers = [path for name in (*FILES, "experiment.toml") for path in self.path.glob(f".{name}.*.tmp")]
         for path in [*leftovers, *self.checkpoints.folder.rglob(".*.tmp")]:
             with contextlib.suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def remove(self) -> None:
+        """Remove the run, but nothing that fedsol did not write."""
+        if not self.exists:
+            return
+        with self.locked(), disk_errors_named(self.path):
+            (self.path / "experiment.toml").unlink()  # first: without it, there is no run here
+            for name in (*FILES, *(path.name for path in self.path.glob("curve.*"))):
+                (self.path / name).unlink(missing_ok=True)
+            for name in FOLDERS:
+                shutil.rmtree(self.path / name, ignore_errors=True)
 
     def begin(self, federation: Federation) -> None:
         """Start a new run. The experiment is written last: where it exists, all other files do."""

@@ -1,8 +1,9 @@
-"""Find runs in and below directories."""
+"""Find runs in and below directories, and make directories for new ones."""
 
 import os
 import re
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from fedsol.errors import InputError
@@ -35,3 +36,19 @@ def runs_below(place: Path) -> Iterator[Run]:
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sort `seed-2` before `seed-10`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def make_directory_for(label: str) -> Path:
+    """Make a directory below runs/ and return it: nobody else has it, even if started in the same second."""
+    base = Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
+    path, number = base, 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            path = base.with_name(f"{base.name}-{number}")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be used as a directory: {error.strerror or error}") from error
+        else:
+            return path

@@ -40,6 +40,8 @@ class Run:
     """
 
     directory: Path | None
+    stopped_by_callback: Stop | None = None
+    """Where and why a callback ended the run; a run directory does not say so, as the run may be resumed."""
 
     def __init__(
         self,
@@ -220,7 +222,7 @@ class Run:
     @property
     def stopped(self) -> Stop | None:
         """Where and why the run stopped before its last round; None if it did not."""
-        return self.selection.find_stop(self.rows)
+        return self.stopped_by_callback or self.selection.find_stop(self.rows)
 
     @property
     def is_finished(self) -> bool:

@@ -55,7 +55,7 @@ def run_variants(variants: Sequence[Variant], study: Study) -> list[Result]:
         for seed in study.seeds
     ]
     outcomes: dict[Path, Outcome] = {}
-    for outcome in run_many(specs, study.callbacks, study.resume, study.jobs):
+    for outcome in run_many(specs, study.callbacks, study.resume, study.jobs, study.data):
         outcomes[outcome.spec.path] = outcome
         study.finished(outcome)
     ordered = [outcomes[spec.path] for spec in specs]

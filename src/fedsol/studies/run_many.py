@@ -59,6 +59,8 @@ class Study:
     """Used when runs go one after another."""
     finished: Callable[[Outcome], None] = lambda _: None
     """Called after every run."""
+    data: object = None
+    """The data itself, if it is in memory."""
 
 
 def default_jobs(specs: Sequence[RunSpec]) -> int:
@@ -68,7 +70,7 @@ def default_jobs(specs: Sequence[RunSpec]) -> int:
 
 
 def run_many(
-    specs: Sequence[RunSpec], callbacks: MakeCallbacks, resume: bool, jobs: int | None = 1
+    specs: Sequence[RunSpec], callbacks: MakeCallbacks, resume: bool, jobs: int | None = 1, data: object = None
 ) -> Iterator[Outcome]:
     """Yield every outcome as soon as it is known. A run that fails does not stop the others.
 
@@ -76,16 +78,18 @@ def run_many(
     between workers cost more than they save. Results are bitwise the same either way.
     """
     if not resume and (taken := [spec.path for spec in specs if RunDirectory(spec.path).exists]):
-        raise InputError(f"{taken[0]}: already has a run; resume (--resume) or choose another directory (--out)")
+        raise InputError(f"{taken[0]}: already has a run; resume it (resume), or choose another directory (out)")
     for spec in specs:
         check_optimizer(spec.experiment.client)
     jobs = default_jobs(specs) if jobs is None else jobs
     if jobs > 1:
+        if data is not None:
+            raise InputError(f"jobs: must be 1 with data in memory (got {jobs}); or save the data as a file")
         yield from _side_by_side(specs, resume, jobs)
         return
     for spec in specs:
         try:
-            yield Outcome(spec, train(spec.experiment, callbacks(spec.label), spec.path, resume))
+            yield Outcome(spec, train(spec.experiment, callbacks(spec.label), spec.path, resume, data=data))
         except RunError as error:
             yield Outcome(spec, failure=f"{spec.label}: {error}")
 

@@ -34,7 +34,7 @@ def search(axes: Sequence[Axis], base: Experiment, study: Study, trials: int) ->
     _check_ends(axes, base)
     journal = study.out / JOURNAL
     if journal.exists() and not study.resume:
-        raise InputError(f"{study.out}: already has a search; resume (--resume) or choose another directory (--out)")
+        raise InputError(f"{study.out}: already has a search; resume it (resume), or choose another directory (out)")
     study.out.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
     direction = "maximize" if base.task.primary.higher_is_better else "minimize"

@@ -67,7 +67,7 @@ def _variant(text: str, base: Experiment) -> Variant:
     return Variant(text, base.override(algorithm_changes(text)))
 
 
-def algorithm_changes(text: str) -> dict[str, Any]:
+def algorithm_changes(text: str, option: str = "--algorithm") -> dict[str, Any]:
     """Parse a name (which may be `module:Class`), or `name:key=value,…`; return the keys of an experiment it sets."""
     name, settings = text, ""
     if "=" in text:
@@ -75,7 +75,7 @@ def algorithm_changes(text: str) -> dict[str, Any]:
         settings = text[len(name) + 1 :]
     known = [*ALGORITHMS, *SERVER_OPTIMIZERS]
     if not name or (name not in known and name.partition(":")[0] in known):
-        raise InputError(f"--algorithm: must be NAME or NAME:key=value,… (got {text!r})")
+        raise InputError(f"{option}: must be NAME or NAME:key=value,… (got {text!r})")
     changes = dict(SERVER_OPTIMIZERS.get(name, {"algorithm.name": name}))
     for part in split_list(settings):
         key, value = parse_override(part)

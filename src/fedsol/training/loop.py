@@ -28,7 +28,7 @@ from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
-from fedsol.runs.selection import Selection
+from fedsol.runs.selection import Selection, Stop
 from fedsol.training.aggregation import aggregate
 from fedsol.training.evaluation import Evaluation, evaluate_everywhere, validation_columns
 from fedsol.training.guard import Sizes, check_loss, check_rejections, find_divergence, limits_of
@@ -65,8 +65,12 @@ class _Best:
     is_saved: bool = False
 
 
+class StopTraining(Exception):  # noqa: N818 (as StopIteration: it is no error)
+    """Raised by a callback: the run ends after this round, is saved, and is returned as any other."""
+
+
 class Callback:
-    """Follow a run: override what you need. A callback must not change the run."""
+    """Follow a run: override what you need. A callback must not change the run; `StopTraining` ends it."""
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
         """Handle the start of this process; `rows` are those of rounds finished earlier."""
@@ -103,7 +107,7 @@ def train(
         raise InputError("resume: requires the directory of the run (out)")
     directory = None if out is None else RunDirectory(Path(out))
     if directory and directory.exists and not resume:
-        raise InputError(f"{out}: already has a run; resume it (--resume) or choose another directory (--out)")
+        raise InputError(f"{out}: already has a run; resume it (resume), or choose another directory (out)")
     with one_torch_thread():
         federation = build_federation(experiment, data)
         try_own_code(federation)
@@ -141,6 +145,7 @@ class _Loop:
         self.saved_round = 0
         self.best: _Best | None = None
         self.is_diverging = False
+        self.stop: Stop | None = None
         self.interrupts = Interrupts()
 
     def run(self) -> Run:
@@ -158,7 +163,7 @@ class _Loop:
     def _is_over(self) -> bool:
         rounds = self.federation.experiment.rounds
         assert rounds is not None
-        return len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None
+        return self.stop is not None or len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None
 
     def _finish(self) -> None:
         """Save what is finished; notify the callbacks even if that fails, so that the terminal is left in order."""
@@ -175,6 +180,7 @@ class _Loop:
         best = self.best.server.weights if self.best else None
         run = Run(self.federation.experiment, list(self.rows), self.server.weights, path, best)
         run.frozen_sha256 = self.federation.model.frozen_sha256
+        run.stopped_by_callback = self.stop
         run.description = describe_data(self.federation.dataset, self.federation.experiment.data)
         return run
 
@@ -349,7 +355,10 @@ class _Loop:
 
     def _notify(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:
-            getattr(callback, event)(*arguments)
+            try:
+                getattr(callback, event)(*arguments)
+            except StopTraining as stop:
+                self.stop = Stop(max(1, len(self.rows)), str(stop) or f"{type(callback).__name__} stopped it")
 
 
 def make_row(updates: RoundUpdates, accepted: Sequence[Update], evaluation: Evaluation, seconds: float) -> Row:

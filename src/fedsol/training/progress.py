@@ -115,6 +115,41 @@ def progress(console: Console, label: str, lines: int | None = None) -> Callback
     return LiveProgress(console, label) if console.is_terminal else PlainProgress(console.print, label, lines)
 
 
+class NotebookProgress(Callback):
+    """One line in a notebook's output, redrawn after every round."""
+
+    def __init__(self, label: str) -> None:
+        self._lines: list[str] = []
+        self._plain = PlainProgress(self._lines.append, label)
+        self._handle: Any = None
+
+    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        from IPython.display import display
+
+        self._plain.started(federation, rows)
+        self._handle = display({"text/plain": "starting …"}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+
+    def round_finished(self, result: RoundResult) -> None:
+        self._plain.round_finished(result)
+        self._show()
+
+    def finished(self, run: Run) -> None:
+        self._plain.finished(run)
+        self._show()
+
+    def _show(self) -> None:
+        if self._handle is not None and self._lines:
+            self._handle.update({"text/plain": self._lines[-1]}, raw=True)
+
+
+def interactive_progress(label: str) -> Callback | None:
+    """Return the display for Python: a bar in a terminal, a line in a notebook, nothing in a script's output."""
+    console = Console()
+    if console.is_jupyter:
+        return NotebookProgress(label)
+    return LiveProgress(console, label) if console.is_terminal else None
+
+
 @contextmanager
 def clients_shown(console: Console, label: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function to call at the start and after each client, with the numbers of finished and of all clients.

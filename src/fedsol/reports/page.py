@@ -16,8 +16,8 @@ from fedsol.config.overrides import as_text, flatten
 from fedsol.config.task import ACCURACY, MEASURES, Measure
 from fedsol.core.files import write_output
 from fedsol.errors import InputError
-from fedsol.report.collect import analyses_of, clients_of, partition_of, short_names
-from fedsol.report.columns import to_columns
+from fedsol.reports.collect import analyses_of, clients_of, partition_of, short_names
+from fedsol.reports.columns import to_columns
 from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs
 from fedsol.runs.run import Run
@@ -60,7 +60,7 @@ def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> d
 
 def render(data: dict[str, Any]) -> str:
     """Return the page. Its policy allows its own script and style only; data is never markup."""
-    web = resources.files("fedsol.report") / "web"
+    web = resources.files("fedsol.reports") / "web"
     style = (web / "style.css").read_text(encoding="utf-8")
     script = "\n".join((web / name).read_text(encoding="utf-8") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'

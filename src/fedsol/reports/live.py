@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation
-from fedsol.report.page import render, report_data
+from fedsol.reports.page import render, report_data
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
 from fedsol.training.loop import Callback, RoundResult

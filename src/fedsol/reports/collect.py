@@ -11,7 +11,7 @@ from fedsol.core.files import read_json_lines, read_json_object
 from fedsol.errors import InputError
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
-from fedsol.report.columns import NOT_IN_ANALYSES, number, to_columns
+from fedsol.reports.columns import NOT_IN_ANALYSES, number, to_columns
 from fedsol.runs.run import Run
 
 
