@@ -36,7 +36,7 @@ def main() -> None:
         "sweep_jobs",
         {
             "repetitions": REPETITIONS,
-            "what": f"{len(VALUES.split(','))} runs of the quick start, {ROUNDS} rounds each, seed 0",
+            "what": f"{len(VALUES.split(','))} runs on digits, {ROUNDS} rounds each, seed 0",
             "jobs": cores,
             "seconds": seconds,
             "speed_up": seconds["one by one"] / seconds["side by side"],

@@ -181,7 +181,7 @@ def try_table(rng, folder):
     options += [f"task.kind={rng.choice(['classification', 'regression', 'multilabel', 'segmentation'])}"]
     options += [f"data.client={rng.choice(['place', 'place', 'sex', 'y'])}"]
     options += [f"data.missing={rng.choice(['refuse', 'mean', 'median', 'x'])}", "algorithm.name=fedavg"]
-    check(*(part for option in options for part in ("--set", option)), *TINY[:4])
+    check(*(part for option in options for part in ("--set", option)), *TINY[2:6])
 
 
 def try_partition(rng, folder):
@@ -203,7 +203,7 @@ def try_partition(rng, folder):
     path = folder / "split.json"
     path.write_bytes(damaged(text.encode(), rng) if rng.random() < 0.4 else text.encode())
     changes = ["data.partition.kind=file", f"data.partition.file={path}", "data.partition.clients=8"]
-    check(*(part for change in changes for part in ("--set", change)), *TINY[:4])
+    check(*(part for change in changes for part in ("--set", change)), *TINY[:6])
 
 
 def odd_image(path, rng):
@@ -236,7 +236,7 @@ def try_folder(rng, folder):
     options += [f"data.image_size={rng.choice([1, 8, 8, 16, 0, 10**12])}"] if rng.random() < 0.5 else []
     options += ["data.test_fraction=0.3"] if rng.random() < 0.5 else []
     options += ["data.partition.kind=iid", "data.partition.clients=2"]
-    check(*(part for option in options for part in ("--set", option)), *TINY[:4])
+    check(*(part for option in options for part in ("--set", option)), *TINY[2:6])
 
 
 KINDS = {

@@ -119,10 +119,10 @@ BAD = {
         ["algorithm: must be a table with a name (got 'fedsol')"],
     ),
     "a pad too wide": (
-        ["--set", "data.augmentation.pad=10", "--set", "data.augmentation.pad_mode=reflect"],
-        ["data.augmentation.pad: must be less than 8", "(got 10)"],
+        ["--set", "data.augmentation.pad=20", "--set", "data.augmentation.pad_mode=reflect"],
+        ["data.augmentation.pad: must be less than 14", "(got 20)"],
     ),
-    "a test share of a named dataset": (["--set", "data.test_fraction=0.5"], ["data.test_fraction", "'digits'"]),
+    "a test share of a named dataset": (["--set", "data.test_fraction=0.5"], ["data.test_fraction", "'fashion-small'"]),
     "too few channels": (["--set", "data.name=own.npz"], ["own.npz"]),
 }
 
@@ -307,12 +307,12 @@ def test_every_experiment_that_comes_along_is_valid(name):
 
 
 def test_partition_shows_saves_and_is_read_back():
-    done = fedsol("partition", "--out", "p", "--set", "data.partition.clients=10")
+    done = fedsol("partition", "digits", "--out", "p", "--set", "data.partition.clients=10")
     assert done.exit_code == 0, done.output
     saved = json.loads(Path("p/partition.json").read_text())
     assert saved["sha256"] in done.output
     assert Path("p/partition.png").stat().st_size > 1000
-    run = fedsol("run", *TINY[:4], "--set", "data.partition.kind=file", "--set", "data.partition.clients=10",
+    run = fedsol("run", *TINY[:6], "--set", "data.partition.kind=file", "--set", "data.partition.clients=10",
                  "--set", "data.partition.file=p/partition.json", "--out", "r")  # fmt: skip
     assert run.exit_code == 0, run.output
     assert json.loads(Path("r/partition.json").read_text())["sha256"] == saved["sha256"]
@@ -505,7 +505,7 @@ def test_code_that_a_file_names_is_announced_and_a_run_directory_imports_none_to
 @pytest.mark.parametrize("by", ["client", "central"])
 def test_a_partition_says_what_is_set_aside_and_is_the_same_with_it(by):
     iid = ["--set", "data.partition.kind=iid", "--set", "data.partition.clients=1"]
-    plain = fedsol("partition", *iid, "--out", "plain")
+    plain = fedsol("partition", "digits", *iid, "--out", "plain")
     assert "to train on" not in plain.output
     aside = [
         "--set",
@@ -515,7 +515,7 @@ def test_a_partition_says_what_is_set_aside_and_is_the_same_with_it(by):
         "--set",
         "data.partition.held_out=0.2",
     ]
-    done = fedsol("partition", *iid, *aside, "--out", "aside")
+    done = fedsol("partition", "digits", *iid, *aside, "--out", "aside")
     assert done.exit_code == 0, done.output
     server = " by the server" if by == "central" else ""
     expected = f"of these, 1035 are to train on, 115 for validation{server}, 287 in hold-out sets"  # of 1437

@@ -12,6 +12,7 @@ from fedsol.data.batches import normalize
 from fedsol.data.catalog import SPECS, load
 from fedsol.errors import InputError
 from tests.support.small_datasets import MAKERS, put
+from tools.fashion_small import first_of_each_class, subset
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -83,6 +84,28 @@ def test_a_model_sees_digits_between_zero_and_one(tmp_path) -> None:
     assert torch.allclose(seen.sum(), torch.tensor(values.sum(), dtype=torch.float32))
     assert seen.min() == 0
     assert seen.max() == pytest.approx(1)
+
+
+def test_the_small_fashion_images_ship_with_fedsol(tmp_path) -> None:
+    dataset = load("fashion-small", tmp_path / "nothing is written")
+    assert [torch.bincount(split.labels).unique().tolist() for split in (dataset.train, dataset.test)] == [[500], [100]]
+    assert dataset.train.labels[:8].tolist() == [9, 0, 0, 3, 0, 2, 7, 2]  # as in the publisher's file
+    seen = normalize(dataset.train.inputs, dataset)
+    assert seen.shape == (5000, 1, 14, 14)
+    assert seen.mean() == pytest.approx(0, abs=1e-3)
+    assert seen.std() == pytest.approx(1, abs=1e-3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_small_fashion_images_are_means_of_squares_of_the_first_of_each_class(publish, tmp_path) -> None:
+    published = publish("fashion-mnist")
+    images, labels = published.train
+    made = subset(put(published, tmp_path / "root"))
+    assert made["y_train"].tolist() == labels.tolist()
+    first = images[0, 0].astype(float)
+    expected = [np.floor(first[y : y + 2, x : x + 2].mean() + 0.5) for y, x in ((0, 0), (12, 14), (26, 26))]
+    assert [made["x_train"][0, y, x] for y, x in ((0, 0), (6, 7), (13, 13))] == expected
+    assert first_of_each_class(np.array([1, 0, 1, 1, 0]), 2).tolist() == [0, 1, 2, 4]
 
 
 def test_cinic_images_are_memory_mapped_and_valid_is_left_out(publish, tmp_path) -> None:

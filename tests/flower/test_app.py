@@ -42,7 +42,7 @@ def test_an_app_has_what_flower_needs(tmp_path):
     }
     written = Experiment.load(tmp_path / "app" / "fedsol_app" / "experiment.toml")
     assert written.rounds == 3
-    assert written.data.partition.clients == 20
+    assert written.data.partition.clients == 100
     loads = "import fedsol_app.server_app, fedsol_app.client_app"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", loads], cwd=tmp_path / "app", capture_output=True)
     assert done.returncode == 0, done.stderr

@@ -144,8 +144,22 @@ def test_extra_rows_are_run_when_they_are_named():
 
 
 def test_a_run_with_an_equal_experiment_is_used_whatever_it_is_called():
-    run = fedsol("run", "--set", "rounds=3", "--set", "data.partition.clients=6", "--set", "algorithm.name=fedavg",
-                 "--set", "client.epochs=1", "--set", "server.fraction=0.5", "--out", "runs/paper/mine")  # fmt: skip
+    run = fedsol(
+        "run",
+        "digits",
+        "--set",
+        "rounds=3",
+        "--set",
+        "data.partition.clients=6",
+        "--set",
+        "algorithm.name=fedavg",
+        "--set",
+        "client.epochs=1",
+        "--set",
+        "server.fraction=0.5",
+        "--out",
+        "runs/paper/mine",
+    )
     assert run.exit_code == 0, run.output
     done = fedsol("reproduce", "small", "--seeds", "0", "--only", "method=fedavg")
     assert done.exit_code == 0, done.output

@@ -6,6 +6,8 @@ from fedsol.cli.app import app
 
 TINY = [
     "--set",
+    "data.name=digits",
+    "--set",
     "engine.kind=local",
     "--set",
     "rounds=2",

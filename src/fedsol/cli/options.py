@@ -79,14 +79,18 @@ def guarded(command: Command) -> Command:
 def read_experiment(
     name: str | None, changes: Sequence[str] | None = None, named: Mapping[str, Any] | None = None
 ) -> "Experiment":
-    """Return the experiment of a file or name (default: the quick start), with `--set` and other options applied."""
+    """Return the experiment of a file or name, with `--set` and other options applied.
+
+    Without one: the quick start, or the defaults for the data that `--set data.name=…` names.
+    """
     from fedsol.config.experiment import Experiment, find_experiment
     from fedsol.config.overrides import apply_overrides, parse_override
     from fedsol.federation.optimizer import check_optimizer
 
-    tables = find_experiment(name or "quickstart")
+    overrides = dict(map(parse_override, changes or ()))
+    tables = {} if name is None and "data.name" in overrides else find_experiment(name or "quickstart")
     say_code(name, tables)
-    experiment = Experiment(**apply_overrides(tables, {**dict(map(parse_override, changes or ())), **(named or {})}))
+    experiment = Experiment(**apply_overrides(tables, {**overrides, **(named or {})}))
     check_optimizer(experiment.client)
     return experiment
 

@@ -102,13 +102,21 @@ EXPERIMENTS: dict[str, ReadyExperiment] = {
     "cifar10": _of_the_paper("CIFAR-10", "cifar10"),
     "cifar100": _of_the_paper("CIFAR-100", "cifar100", "resnet18", kind="dirichlet", alpha=0.05),
     "cinic10": _of_the_paper("CINIC-10", "cinic10"),
+    "digits": ReadyExperiment(
+        "Handwritten digits that come with scikit-learn, 20 heterogeneous clients, FedSOL: a few seconds.",
+        {
+            "data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0.1}},
+            "algorithm": {"name": DEFAULT_ALGORITHM},
+        },
+    ),
     "imagenet100": _of_the_paper("ImageNet-100", "imagenet100", "resnet18"),
     "mnist": _of_the_paper("MNIST", "mnist"),
     "pathmnist": _of_the_paper("PathMNIST", "pathmnist"),
     "quickstart": ReadyExperiment(
-        "Embedded handwritten digits, 20 heterogeneous clients, FedSOL: a few seconds, no download.",
+        "Small images of clothes that ship with fedsol, two shards per client, the paper's clients and local steps.",
         {
-            "data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0.1}},
+            "data": {"name": "fashion-small", "partition": {"kind": "sharding", "shards": 2}},
+            "client": {"batch_size": 5},
             "algorithm": {"name": DEFAULT_ALGORITHM},
         },
     ),

@@ -16,6 +16,8 @@ from fedsol.data.folders import decode, list_images
 from fedsol.data.types import Array, DatasetSpec, ImageOptions, Split, tensors_of
 from fedsol.errors import InputError
 
+EMBEDDED = Path(__file__).parent / "embedded"
+"""The datasets that ship with fedsol, with their licenses."""
 IDX_UINT8 = 8
 CIFAR_PIXELS = 3 * 32 * 32
 FILE_KINDS = {
@@ -64,6 +66,14 @@ def _parse_digits() -> tuple[NDArray[np.uint8], Array]:
 
     values, labels = load_digits(return_X_y=True)
     return (values * 15).astype(np.uint8).reshape(-1, 1, 8, 8), labels
+
+
+def read_embedded(_folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:
+    """Read a dataset that ships with fedsol, made by a tool in tools/."""
+    path = EMBEDDED / f"{spec.name}.npz"
+    arrays = read_npz(path)
+    parts = [(arrays[f"x_{part}"][:, None], arrays[f"y_{part}"]) for part in ("train", "test")]
+    return [make_split(images.astype(np.uint8), labels, spec.classes, path) for images, labels in parts]
 
 
 def read_mnist(folder: Path, spec: DatasetSpec, _options: ImageOptions) -> Sequence[Split]:

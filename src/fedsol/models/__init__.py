@@ -211,7 +211,7 @@ class ModelSpec:
 _SPECS = (
     ModelSpec(
         "small",
-        "one 3x3 convolution and a hidden layer: the default for digits",
+        "one 3x3 convolution and a hidden layer: the default for images of fewer than 16 pixels",
         Small,
         smallest_side=2,
         options={"width": Option("channels of the convolution"), "hidden": Option("units of the hidden layer")},
