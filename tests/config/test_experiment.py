@@ -10,6 +10,7 @@ import pytest
 import fedsol.config
 from fedsol import Experiment, InputError
 from fedsol.algorithms.fedsol import FedSOL
+from fedsol.config.experiment import find_experiment
 from fedsol.config.overrides import apply_overrides, differing_keys, parse_override
 
 
@@ -181,3 +182,25 @@ def test_settings_of_a_perturbation_differ_only_where_there_is_one():
         "algorithm.strength",
         "algorithm.usage",
     ]
+
+
+def test_the_step_of_the_server_is_that_of_plain_averaging():
+    assert Experiment(server={"lr": 0.5}).server.lr == 0.5
+    message = "^server.lr: must be 1 with server.optimizer = 'adam', whose step size is server.optimizer_lr .got 0.5.$"
+    with pytest.raises(InputError, match=message):
+        Experiment(server={"lr": 0.5, "optimizer": "adam"})
+
+
+def test_epochs_have_no_effect_beside_steps():
+    one, other = (Experiment(client={"steps": 3, "epochs": epochs}) for epochs in (1, 2))
+    assert differing_keys(one, other) == []
+    assert differing_keys(one, other.override({"client.steps": 4})) == ["client.steps"]
+
+
+def test_the_setting_of_papers_on_federated_sharpness():
+    experiment = Experiment(**find_experiment("cifar10-gn"))
+    client, server, partition = experiment.client, experiment.server, experiment.data.partition
+    assert (client.epochs, client.batch_size, client.lr, client.momentum) == (5, 50, 0.1, 0.0)
+    assert (client.weight_decay, client.clip_norm, server.lr_decay, server.fraction) == (1e-3, 10.0, 0.998, 0.1)
+    assert (partition.kind, partition.clients, partition.alpha) == ("dirichlet-client", 100, 0.1)
+    assert (experiment.data.name, experiment.model.name, experiment.rounds) == ("cifar10", "resnet18-gn", 800)

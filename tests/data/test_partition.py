@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import PartitionSettings
 from fedsol.data import partition as partitions
+from fedsol.data.heterogeneity import heterogeneity
 from fedsol.data.manifest import Manifest, from_file, label_counts, partition_hash, save_manifest
-from fedsol.data.partition import Dirichlet
+from fedsol.data.partition import Dirichlet, Quantity
 from fedsol.errors import InputError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -238,6 +239,112 @@ def test_heterogeneity_grows_as_alpha_shrinks() -> None:
     assert held[-1] == 10
 
 
+@settings(deadline=None)
+@given(labels_and_clients(), seeds, alphas)
+def test_clients_with_proportions_of_their_own_use_every_sample_once_in_equal_shares(
+    case: tuple[np.ndarray, int], seed: int, alpha: float
+) -> None:
+    labels, clients = case
+    partition = partitions.dirichlet_client(labels, clients, rng(seed), alpha)
+    assert_every_sample_once(partition, len(labels), clients)
+    assert np.ptp(sizes_of(partition)) <= 1
+
+
+@pytest.mark.parametrize("alpha", [0.5, 3.0])
+def test_a_clients_own_proportions_have_the_mean_and_variance_of_a_dirichlet(alpha: float) -> None:
+    """Of many clients, all classes are asked for about as often as they exist, so hardly a sample is drawn again."""
+    labels = balanced(5, 60_000)
+    shares = label_counts(labels, partitions.dirichlet_client(labels, 1000, rng(3), alpha), 5) / 300
+    assert shares.mean(axis=0) == pytest.approx(np.full(5, 0.2))
+    of_samples = 0.16 / 300 * 5 * alpha / (5 * alpha + 1)
+    assert shares.var(axis=0).mean() == pytest.approx(0.16 / (5 * alpha + 1) + of_samples, rel=0.06)
+
+
+def test_a_used_up_class_is_replaced_by_those_that_are_left() -> None:
+    """Class 0 has 3 samples, and 10 clients of one class each can be given no more of it than these."""
+    labels = np.repeat([0, 1], [3, 97])
+    counts = label_counts(labels, partitions.dirichlet_client(labels, 10, rng(1), 5e-324), 2)
+    assert counts.sum(axis=0).tolist() == [3, 97]
+    assert (counts.sum(axis=1) == 10).all()
+
+
+def test_proportions_of_clients_even_out_as_alpha_grows() -> None:
+    labels = balanced(10, 500)
+    found = [
+        heterogeneity(label_counts(labels, partitions.dirichlet_client(labels, 20, rng(), alpha), 10))
+        for alpha in (1e-300, 0.1, 0.6, 100.0)
+    ]
+    distances = [one.jensen_shannon for one in found]
+    assert distances == sorted(distances, reverse=True)
+    assert found[0].effective_classes < 2 < 9 < found[-1].effective_classes
+
+
+@settings(deadline=None)
+@given(st.integers(1, 6), st.integers(1, 12), seeds, st.data())
+def test_every_client_has_exactly_so_many_classes(classes: int, clients: int, seed: int, data: st.DataObject) -> None:
+    each = data.draw(st.integers(-(-classes // clients), classes))
+    sizes = data.draw(st.lists(st.integers(clients * each, 100), min_size=classes, max_size=classes))
+    labels = rng(seed).permutation(np.repeat(np.arange(classes), sizes))
+    partition = partitions.classes_each(labels, clients, rng(seed), each)
+    assert_every_sample_once(partition, len(labels), clients)
+    counts = label_counts(labels, partition, classes)
+    assert set((counts > 0).sum(axis=1)) == {each}
+    assert np.ptp((counts > 0).sum(axis=0)) <= 1, "classes have equally many clients"
+    for column in counts.T:
+        assert np.ptp(column[column > 0]) <= 1, "which share their samples equally"
+
+
+def test_pairs_of_classes_are_mixed() -> None:
+    labels = balanced(10, 100)
+    counts = label_counts(labels, partitions.classes_each(labels, 100, rng(), 2), 10)
+    assert len({tuple(np.flatnonzero(row)) for row in counts}) > 25  # of 45
+
+
+laws = st.sampled_from(["log-normal", "power-law"])
+
+
+@settings(deadline=None)
+@given(labels_and_clients(), seeds, laws, st.sampled_from([0.0, 1e-9, 0.3, 1.0, 5.0, 100.0]), st.data())
+def test_clients_of_different_size_use_every_sample_once_and_respect_the_smallest_size(
+    case: tuple[np.ndarray, int], seed: int, law: str, skew: float, data: st.DataObject
+) -> None:
+    labels, clients = case
+    smallest = data.draw(st.integers(0, len(labels) // clients))
+    partition = partitions.quantity(labels, clients, rng(seed), Quantity(law, skew, smallest))
+    assert_every_sample_once(partition, len(labels), clients)
+    assert sizes_of(partition).min() >= max(smallest, 1)
+    if skew == 0:
+        assert np.ptp(sizes_of(partition)) <= 1
+
+
+def test_sizes_by_a_power_law_by_hand() -> None:
+    """1 + 1/2 + 1/3 = 11/6: of 1100 samples 600, 300, 200. With 250 as the least, 850 are shared 2 to 1."""
+    labels = balanced(11, 100)
+    assert sorted(sizes_of(partitions.quantity(labels, 3, rng(), Quantity("power-law", 1.0, 1)))) == [200, 300, 600]
+    assert sorted(sizes_of(partitions.quantity(labels, 3, rng(), Quantity("power-law", 1.0, 250)))) == [250, 283, 567]
+    largest = {
+        int(sizes_of(partitions.quantity(labels, 3, rng(n), Quantity("power-law", 1.0))).argmax()) for n in range(9)
+    }
+    assert largest == {0, 1, 2}
+
+
+def test_logarithms_of_log_normal_sizes_have_the_skew_as_their_deviation() -> None:
+    labels = np.zeros(1_000_000, dtype=np.int64)
+    sizes = sizes_of(partitions.quantity(labels, 1000, rng(), Quantity("log-normal", 0.7, 1)))
+    assert np.log(sizes).std() == pytest.approx(0.7, rel=0.06)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), seeds, st.data())
+def test_groups_are_of_whole_clients_and_equally_many(owners: list[int], seed: int, data: st.DataObject) -> None:
+    ids = np.array(owners)
+    clients = data.draw(st.integers(1, len(set(owners))))
+    partition = partitions.grouped_owners(ids, clients, rng(seed))
+    assert_every_sample_once(partition, len(ids), clients)
+    members = [set(ids[indices]) for indices in partition]
+    assert sum(map(len, members)) == len(set(owners))
+    assert np.ptp([len(group) for group in members]) <= 1
+
+
 def drawn(seed: int) -> list[partitions.Partition]:
     labels = balanced()
     return [
@@ -246,6 +353,11 @@ def drawn(seed: int) -> list[partitions.Partition]:
         partitions.sharding(labels, 7, rng(seed), 3, "class"),
         partitions.dirichlet(labels, 7, rng(seed), Dirichlet(0.1)),
         partitions.dirichlet(labels, 50, rng(seed), Dirichlet(0.01)),
+        partitions.dirichlet_client(labels, 7, rng(seed), 0.1),
+        partitions.classes_each(labels, 7, rng(seed), 3),
+        partitions.quantity(labels, 7, rng(seed), Quantity("log-normal", 1.0)),
+        partitions.quantity(labels, 7, rng(seed), Quantity("power-law", 1.0)),
+        partitions.grouped_owners(np.arange(1000) % 30, 7, rng(seed)),
     ]
 
 
@@ -318,6 +430,26 @@ def test_owners_become_clients_in_the_order_of_their_ids() -> None:
             lambda y: partitions.dirichlet(y, 10, rng(), Dirichlet(1.0, True, -1)),
             r"data\.partition\.min_size: must be 1 to 10, .*\(got -1\)",
         ),
+        (
+            lambda y: partitions.classes_each(y, 3, rng(), 3),
+            r"data\.partition\.classes: must be 4 to 10 for 3 clients and 10 classes \(got 3\)",
+        ),
+        (
+            lambda y: partitions.classes_each(y, 3, rng(), 11),
+            r"data\.partition\.classes: must be 4 to 10 for 3 clients and 10 classes \(got 11\)",
+        ),
+        (
+            lambda y: partitions.classes_each(y[5:], 100 - 5, rng(), 2),
+            r"data\.partition\.classes: must be small enough .* 19 clients would share the . samples of a class",
+        ),
+        (
+            lambda y: partitions.quantity(y, 11, rng(), Quantity("power-law", 1.0)),
+            r"data\.partition\.min_size: must be 1 to 9, .*\(got 10\)",
+        ),
+        (
+            lambda y: partitions.grouped_owners(y, 11, rng()),
+            r"data\.partition\.clients: must be 1 to 10, the number of the data's own clients \(got 11\)",
+        ),
     ],
 )
 def test_bad_values_are_named(call: object, message: str) -> None:
@@ -348,6 +480,14 @@ def test_settings_choose_the_partition(tmp_path: Path) -> None:
         (chosen("dirichlet"), partitions.dirichlet(labels, 5, rng(3), Dirichlet(0.5, True))),
         (chosen("dirichlet", min_size=150), partitions.dirichlet(labels, 5, rng(3), Dirichlet(0.5, True, 150))),
         (chosen("dirichlet", cap=False), partitions.dirichlet(labels, 5, rng(3), Dirichlet(0.5, False))),
+        (chosen("dirichlet-client"), partitions.dirichlet_client(labels, 5, rng(3), 0.5)),
+        (chosen("classes", classes=4), partitions.classes_each(labels, 5, rng(3), 4)),
+        (chosen("quantity"), partitions.quantity(labels, 5, rng(3), Quantity("log-normal", 1.0))),
+        (
+            chosen("quantity", sizes="power-law", skew=0.3, min_size=50),
+            partitions.quantity(labels, 5, rng(3), Quantity("power-law", 0.3, 50)),
+        ),
+        (chosen("own-grouped", clients=2), partitions.grouped_owners(owners, 2, rng(3))),
         (chosen("own", clients=None), partitions.by_owner(owners)),
         (chosen("own", clients=3), partitions.by_owner(owners)),
         (chosen("file", clients=None, file=str(path)), [np.array([1, 2]), np.array([0])]),
@@ -366,6 +506,11 @@ def test_settings_choose_the_partition(tmp_path: Path) -> None:
             chosen("own"),
             None,
             r"data\.partition\.kind: 'own' is for data with client ids, and this dataset has none",
+        ),
+        (
+            chosen("own-grouped"),
+            None,
+            r"data\.partition\.kind: 'own-grouped' is for data with client ids, and this dataset has none",
         ),
         (chosen("own"), np.zeros(999), r"client ids: must be one per sample \(got 999 for 1000 samples\)"),
         (
@@ -508,7 +653,7 @@ def test_samples_without_one_class_each_are_counted_as_one():
 
 @pytest.mark.parametrize(("kind", "noun"), [("regression", "regression"), ("multilabel", "task with several labels")])
 def test_partitions_by_class_are_refused_without_classes(kind, noun):
-    for partition in ("dirichlet", "sharding"):
+    for partition in ("dirichlet", "sharding", "dirichlet-client", "classes"):
         message = f"^data.partition.kind: '{partition}' splits by the class of a sample, and a {noun} has none; al"
         with pytest.raises(InputError, match=message):
             Experiment(task={"kind": kind}, data={"partition": {"kind": partition}})

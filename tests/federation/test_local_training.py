@@ -8,13 +8,23 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedsol.algorithms import make_algorithm
+from fedsol.algorithms.controls import momentum_steps
+from fedsol.algorithms.perfedavg import PerFedAvg
 from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job
 from fedsol.core.randomness import generator_for
+from fedsol.core.weights import clone
 from fedsol.data.batches import batches
 from fedsol.data.types import Dataset, Split
 from fedsol.federation.federation import build_federation
-from fedsol.federation.local_training import ClientData, LocalTraining, give_gradients, train_client
+from fedsol.federation.local_training import (
+    ClientData,
+    LocalTraining,
+    epochs_of,
+    give_gradients,
+    steps_of,
+    train_client,
+)
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model
 from tests.support.toys import split
@@ -106,6 +116,46 @@ def test_local_training_is_what_a_plain_torch_loop_does(name, optimizer):
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         torch.testing.assert_close(found[key], tensor, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("steps", "examples", "epochs_ended"), [(1, 12, [1]), (5, 12, [1, 2, 3]), (6, 12, [1, 2, 3]), (3, 3, [1, 2, 3])]
+)
+def test_a_number_of_steps_replaces_epochs(steps, examples, epochs_ended):
+    """In batches of 6 (or all 3 examples): the first steps of as many epochs as it takes, and no more."""
+    model, data = split(model_of("mlp").double(), (3, 32, 32)), client_data(examples)
+    job = Job(CLIENT, ROUND, model.initial_weights())
+    seen = {}
+
+    def trained(settings, after_epoch=lambda *_: None):
+        training = LocalTraining(settings, SEED, LR, torch.device("cpu"))
+        return train_client(job, make_algorithm({"name": "fednova"}), model, data, training, after_epoch)
+
+    settings = ClientSettings(epochs=1, steps=steps, batch_size=6)
+    update = trained(settings, lambda epoch, weights: seen.update({epoch: clone(weights)}))
+    assert update.steps == steps
+    assert float(update.payload["effective-steps"]) == momentum_steps(steps, settings.momentum)
+    assert list(seen) == epochs_ended
+    by_epochs = ClientSettings(epochs=len(epochs_ended), batch_size=6)
+    share = steps / trained(by_epochs).steps
+    part = train_client(
+        Job(CLIENT, ROUND, job.weights, work=share),
+        make_algorithm({"name": "fednova"}),
+        model,
+        data,
+        LocalTraining(by_epochs, SEED, LR, torch.device("cpu")),
+    )
+    assert all(torch.equal(update.weights[name], part.weights[name]) for name in update.weights)
+
+
+def test_steps_are_counted_for_stragglers_and_groups_of_batches():
+    settings, fedavg, paired = ClientSettings(steps=7), make_algorithm({"name": "fedavg"}), PerFedAvg()
+    assert [steps_of(examples, 1.0, settings, fedavg) for examples in (1, 50, 10_000)] == [7, 7, 7]
+    assert steps_of(10_000, 0.5, settings, fedavg) == 4  # 3.5, rounded to even
+    assert steps_of(10_000, 0.01, settings, paired) == 1
+    assert epochs_of(350, settings, fedavg) == 1
+    assert epochs_of(350, settings, paired) == 7 / 4
+    assert epochs_of(350, ClientSettings(), paired) == 5
 
 
 def test_gradients_are_laid_out_as_their_weights():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fedsol.errors import InputError
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.basic import CNN, MLP, Small
 from fedsol.models.build import build_model
@@ -79,7 +80,24 @@ def test_parameters_of_vgg11(side: int) -> None:
 
 def test_parameters_of_resnet18() -> None:
     assert count(ResNet18((3, 32, 32), 10)) == 11_173_962  # the known count for CIFAR-10
-    assert count(ResNet18((3, 28, 28), 9, running_statistics=False)) == 11_173_962 - 513
+    for name in ("resnet18-batchstats", "resnet18-gn"):
+        assert count(MODELS[name].build({}, ModelShape((3, 28, 28), 9))) == 11_173_962 - 513
+
+
+def test_group_norm_has_32_groups_and_depends_on_no_other_sample() -> None:
+    shape = ModelShape((3, 8, 8), 10)
+    model = MODELS["resnet18-gn"].build({}, shape)
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.GroupNorm)]
+    assert [layer.num_groups for layer in norms] == [32] * 20
+    assert not dict(model.named_buffers())
+    inputs = torch.randn(4, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(model(inputs)[:2], model(inputs[:2]))
+    two = MODELS["resnet18-gn"].build({"groups": 2}, shape)
+    assert {layer.num_groups for layer in two.modules() if isinstance(layer, nn.GroupNorm)} == {2}
+    for groups in (3, 128, True, "32"):
+        with pytest.raises(InputError, match=r"model\.options\.groups: must be one of 1, 2, 4, 8, 16, 32, 64 \(got"):
+            MODELS["resnet18-gn"].build({"groups": groups}, shape)
 
 
 def test_parameters_of_slvit() -> None:

@@ -78,7 +78,7 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 
 
 def test_every_model_has_a_name_and_a_line() -> None:
-    of_images = ["small", "mlp", "cnn", "vgg11", "resnet18", "resnet18-batchstats", "slvit"]
+    of_images = ["small", "mlp", "cnn", "vgg11", "resnet18", "resnet18-batchstats", "resnet18-gn", "slvit"]
     assert [*MODELS] == [*of_images, "tabular", "text", "unet"]
     assert of_images == MODELS_OF_IMAGES
     for name, spec in MODELS.items():

@@ -650,7 +650,7 @@ class ServerOptimizer:
     def step(self, old, average):
         s, delta = self.settings, plus(average, -1, old)
         if s.optimizer == "average":
-            return average
+            return plus(old, s.lr, delta)
         if s.optimizer == "momentum":
             self.m = plus(delta, s.optimizer_momentum, self.m)
             return plus(old, s.optimizer_lr, self.m)
@@ -682,6 +682,15 @@ def train_client(model, anchor, method, client, epochs, lr, settings):
     return steps
 
 
+def epochs_of(settings, dataset, own, generator):
+    """A round's batches, epoch by epoch: so many epochs, or so many steps of one batch each."""
+    epochs = []
+    while len(epochs) < settings.epochs if settings.steps is None else sum(map(len, epochs)) < settings.steps:
+        epochs.append(list(batches(dataset, own, settings.batch_size, 1, generator)))
+    too_many = 0 if settings.steps is None else sum(map(len, epochs)) - settings.steps
+    return [*epochs[:-1], epochs[-1][: len(epochs[-1]) - too_many]]
+
+
 def train(experiment, table):
     """The global weights after every round. Settings of the algorithm that `table` leaves out have their defaults."""
     federation = build_federation(experiment)
@@ -698,9 +707,7 @@ def train(experiment, table):
         clients = sample_clients(experiment, federation.clients, t)
         for client in clients:
             generator = generator_for(experiment.seed, "client", t, client)
-            per_client = (experiment.client.batch_size, 1, generator)
-            own = federation.partition[client]
-            epochs = [list(batches(dataset, own, *per_client)) for _ in range(experiment.client.epochs)]
+            epochs = epochs_of(experiment.client, dataset, federation.partition[client], generator)
             models[client] = method.start(client, anchor)
             steps[client] = train_client(models[client], anchor, method, client, epochs, lr, experiment.client)
         sizes = {client: len(federation.partition[client]) for client in clients}

@@ -235,6 +235,14 @@ def test_several_epochs_of_the_personal_methods(algorithm):
     assert difference(algorithm, {"client.epochs": 2, "client.batch_size": 60, "server.lr_decay": 0.8}) <= 1e-5
 
 
+@pytest.mark.parametrize("algorithm", [table("fedavg"), table("fednova"), table("scaffold")], ids=name_of)
+def test_a_number_of_steps_and_a_step_of_the_server(algorithm):
+    changes = {"client.steps": 5, "client.batch_size": 60, "server.lr": 0.7}
+    assert difference(algorithm, changes) <= 1e-5
+    assert difference(algorithm, changes, naive_changes={"client.steps": None}) > 1e-4
+    assert difference(algorithm, changes, naive_changes={"server.lr": 1.0}) > 1e-4
+
+
 @pytest.mark.parametrize("optimizer", SERVER_OPTIMIZERS)
 def test_server_optimizers_take_the_naive_steps(optimizer):
     changes = {"server.optimizer": optimizer, **SERVER_OPTIMIZERS[optimizer]}

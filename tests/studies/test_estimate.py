@@ -119,6 +119,16 @@ def test_a_trial_is_the_experiment_with_a_client_per_worker_and_few_steps(missin
         assert len(trial.dataset.test) == 2 * 8 * 50
 
 
+def test_a_number_of_steps_by_hand(missing):
+    """10 steps of 50 samples for clients of 500 each; of 6 samples for those that have no more."""
+    for examples, samples in ((500, 500), (6, 60), (120, 400)):
+        plan = plan_of(missing.override({"client.steps": 10}), clients=100, per_round=10, examples=examples)
+        assert plan.samples_per_round.tolist() == [samples] * 100
+        trial = make_trial(plan)
+        assert trial.experiment.client.steps == 4
+        assert trial.steps_of(examples, 1.0) == 4
+
+
 def test_a_trial_runs_whatever_faults_the_experiment_has():
     settings = experiment({"name": "fedavg"}, faults__dropout=0.9, server__min_updates=3)
     speed = estimate.time_trial(make_trial(plan_of(settings)))

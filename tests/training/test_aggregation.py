@@ -38,6 +38,11 @@ def test_the_average_is_taken_as_it_is():
     assert apply_server_optimizer(ServerSettings(), START, after) is after
 
 
+@pytest.mark.parametrize(("lr", "expected"), [(0.5, [11.0, 11.25]), (1.5, [13.0, 13.75]), (1.0, [12.0, 12.5])])
+def test_the_step_of_plain_averaging(lr, expected):
+    assert after_rounds(ServerSettings(lr=lr), [2.0, 0.5]) == pytest.approx(expected)
+
+
 def test_momentum():
     # v = 2, w = 10 + 0.5 * 2 = 11; v = 0.9 * 2 + 0.5 = 2.3, w = 11 + 1.15 = 12.15
     settings = ServerSettings(optimizer="momentum", optimizer_lr=0.5)
@@ -85,6 +90,8 @@ def test_the_learning_rate_by_default(optimizer, step):
         ({}, 18.0),  # 0.5 * 12 + 0.25 * 16 + 0.25 * 32
         ({"aggregation": "median"}, 16.0),
         ({"aggregation": "trimmed-mean", "trim": 0.0}, 20.0),
+        ({"lr": 0.5}, 14.0),
+        ({"aggregation": "median", "lr": 2.0}, 22.0),
         ({"optimizer": "momentum", "optimizer_lr": 0.5}, 14.0),  # 10 + 0.5 * (18 - 10)
         ({"aggregation": "median", "optimizer": "momentum", "optimizer_lr": 0.5}, 13.0),
     ],

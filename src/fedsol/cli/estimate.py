@@ -142,10 +142,12 @@ def _say_tables(plan: "Plan", found: Sequence[Mapping[str, Any]], notes: Sequenc
     from fedsol.studies.estimate import show_bytes, show_seconds
 
     client = plan.experiment.client
+    number, unit = (client.epochs, "epoch") if client.steps is None else (client.steps, "step")
+    work = f"{number:,} local {unit}{'s' * (number > 1)}"
     say(
         f"{plan.experiment.data.name}, {plan.experiment.model.name} ({show_bytes(found[0]['memory']['model'])}): "
         f"{plan.clients:,} clients, {plan.per_round:,} in a round, {plan.rounds:,} rounds, {plan.workers} at a time on "
-        f"this machine, {client.epochs} local epoch{'s' * (client.epochs > 1)}, batches of {client.batch_size}\n"
+        f"this machine, {work}, batches of {client.batch_size}\n"
     )
     show = {"B": show_bytes, "s": show_seconds, "%": "{:.0%}".format, "": "{:.3g}".format}
     values = [flatten(method) for method in found]

@@ -104,8 +104,15 @@ def partitions() -> Rows:
         {"name": "iid", "description": "a random part of equal size for every client"},
         {"name": "sharding", "description": "sorted by label, `shards` pieces per client (balance = size or class)"},
         {"name": "dirichlet", "description": "per class, Dirichlet(`alpha`) shares over the clients (cap, min_size)"},
+        {
+            "name": "dirichlet-client",
+            "description": "clients of equal size, each with class proportions of its own: Dirichlet(`alpha`)",
+        },
+        {"name": "classes", "description": "exactly `classes` classes per client"},
+        {"name": "quantity", "description": "random samples; `sizes` log-normal or power-law, by `skew` (min_size)"},
         {"name": "file", "description": "read from `file`: a partition manifest or lists of indices"},
         {"name": "own", "description": "the client ids that come with the data"},
+        {"name": "own-grouped", "description": "`clients` random groups of the data's own clients"},
     ]
 
 

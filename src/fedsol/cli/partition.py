@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedsol.config.experiment import Experiment
+    from fedsol.data.heterogeneity import Heterogeneity
 
 MOST_CLIENTS, MOST_CLASSES = 20, 20
 """The most rows and columns that the table shows."""
@@ -57,10 +58,22 @@ def partition(experiment: ExperimentArgument = None, changes: SetOption = None, 
             f"{summary.median_classes:g}); {summary.mean_entropy:.2f} bits of entropy, total variation "
             f"{summary.mean_distance:.2f} from all labels (means over clients)"
         )
+    say(f"heterogeneity: {heterogeneity_text(summary.heterogeneity, has_classes)}")
     if set_aside := _parts_text(resolved, partition):
         say(set_aside)
     say(f"sha256 {manifest.sha256}")
     say(f"Picture: {out / 'partition.png'}   Manifest: {out / 'partition.json'}")
+
+
+def heterogeneity_text(found: "Heterogeneity", has_classes: bool) -> str:
+    """Return the numbers in words; only that of sizes where samples have no classes."""
+    sizes = f"Gini coefficient of sizes {found.gini:.2f}"
+    if not has_classes:
+        return sizes
+    return (
+        f"Jensen-Shannon distance {found.jensen_shannon:.2f} from the labels of all clients, "
+        f"{found.effective_classes:.2f} effective classes per client, {sizes}"
+    )
 
 
 def _parts_text(experiment: "Experiment", partition: "list[Tensor]") -> str:

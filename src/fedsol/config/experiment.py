@@ -18,6 +18,7 @@ from fedsol.config.catalog import DEFAULT_ALGORITHM, EXPERIMENTS
 from fedsol.config.fields import Count, Seed
 from fedsol.config.overrides import apply_overrides, check_nesting
 from fedsol.config.tables import (
+    BY_CLASS,
     PRIVATE,
     ClientSettings,
     DataSettings,
@@ -97,6 +98,11 @@ class Experiment(Settings):
                 f"server.aggregation: {self.server.aggregation!r} is not allowed with {name}: its server side is more "
                 "than an average of weights; allowed: 'mean'"
             )
+        if self.server.lr != 1 and self.server.optimizer != "average":
+            raise ValueError(
+                f"server.lr: must be 1 with server.optimizer = {self.server.optimizer!r}, whose step size is "
+                f"server.optimizer_lr (got {self.server.lr:g})"
+            )
         optimizer = self.client.optimizer
         options = {"nesterov", "dampening", "maximize"} & self.client.optimizer_options.keys()
         if algorithm.needs_sgd and (optimizer.lower() != "sgd" or options):
@@ -120,10 +126,10 @@ class Experiment(Settings):
                 f"fits {', '.join(CLASS_KINDS)}"
             )
         partition = self.data.partition.kind
-        if kind != "classification" and partition in ("dirichlet", "sharding") and self.data.name != PRIVATE:
+        if kind != "classification" and partition in BY_CLASS and self.data.name != PRIVATE:
             raise ValueError(
                 f"data.partition.kind: {partition!r} splits by the class of a sample, and a {NOUNS[kind]} has none; "
-                "allowed: iid, own, file"
+                "allowed: iid, quantity, own, own-grouped, file"
             )
         if kind != "classification" and self.faults.corruption == "label-flip":
             raise ValueError(f"faults.corruption: 'label-flip' does not fit task.kind = {kind!r}; it flips classes")

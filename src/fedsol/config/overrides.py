@@ -92,7 +92,7 @@ def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> di
     if new_name is not None and isinstance(old, dict) and old.get("name") != new_name:
         result["algorithm"] = {}
     partition = _inner_table(result, "data", "partition")
-    if changes.get("data.client") is not None and partition.pop("kind", "own") not in ("own", "file"):
+    if changes.get("data.client") is not None and partition.pop("kind", "own") not in ("own", "own-grouped", "file"):
         partition.pop("clients", None)
     for key, value in changes.items():
         *path, last = key.split(".")
@@ -123,7 +123,8 @@ def differing_keys(one: Experiment, other: Experiment) -> list[str]:
 def keys_without_effect(experiment: Experiment) -> set[str]:
     """Return the dotted keys that cannot change the result of this experiment."""
     own = make_algorithm(experiment.algorithm).settings_without_effect()
-    return KEYS_WITHOUT_EFFECT | {f"algorithm.{name}" for name in own}
+    replaced = set() if experiment.client.steps is None else {"client.epochs"}
+    return KEYS_WITHOUT_EFFECT | {f"algorithm.{name}" for name in own} | replaced
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,8 @@ PRIVATE = "private"
 """The name of data that only the nodes of a deployment have."""
 IN_MEMORY = "in-memory"
 """The name of data that was passed to `fedsol.train`."""
-
+BY_CLASS = ("sharding", "dirichlet", "dirichlet-client", "classes")
+"""The kinds of partitions that need a class for every sample."""
 
 LONGEST_VALUE = 120
 """Characters of a value that an error shows."""
@@ -35,13 +36,18 @@ def setting(default: Any, description: str = "", **bounds: Any) -> Any:
 class PartitionSettings(Settings):
     """`[data.partition]`: how the training set is split among clients."""
 
-    kind: Literal["iid", "sharding", "dirichlet", "file", "own"] = setting(
-        "dirichlet", "`own` uses the client ids that come with the data, and is the default with `data.client`"
-    )
+    kind: Literal[
+        "iid", "sharding", "dirichlet", "dirichlet-client", "classes", "quantity", "file", "own", "own-grouped"
+    ] = setting("dirichlet", "`own` uses the client ids that come with the data, and is the default with `data.client`")
     clients: Count | None = setting(None, "number of clients (default: the paper's)")
-    alpha: float = setting(0.1, "dirichlet: smaller is more heterogeneous", gt=0)
+    alpha: float = setting(0.1, "dirichlet, dirichlet-client: smaller is more heterogeneous", gt=0)
     cap: bool = setting(True, "dirichlet: a client that has reached the average size gets no more classes")
-    min_size: Count = setting(10, "dirichlet: minimum number of samples per client")
+    min_size: Count = setting(10, "dirichlet, quantity: minimum number of samples per client")
+    classes: Count = setting(2, "classes: how many every client has")
+    sizes: Literal["log-normal", "power-law"] = setting("log-normal", "quantity: the law of the clients' sizes")
+    skew: float = setting(
+        1.0, "quantity: 0 for equal sizes; standard deviation of their logarithm, or exponent of the law", ge=0, le=100
+    )
     shards: Count = setting(2, "sharding: shards per client")
     balance: Literal["size", "class"] = setting(
         "size", "sharding: shards of equal size, or the same number of shards per class"
@@ -166,6 +172,7 @@ class ClientSettings(Settings):
     """`[client]`: local training."""
 
     epochs: Count = setting(5, "passes over the client's data in a round")
+    steps: Count | None = setting(None, "steps in a round instead of `epochs`: the same number for every client")
     batch_size: Count = setting(50, "samples per step")
     lr: float = setting(0.01, "learning rate of round 1", gt=0)
     momentum: float = setting(0.9, "starts from 0 for every client and round", ge=0, lt=1)
@@ -209,6 +216,9 @@ class ServerSettings(Settings):
         "deployment of private data, otherwise 1)",
         gt=0,
         le=1,
+    )
+    lr: float = setting(
+        1.0, "step size of plain averaging: the share of the way to a round's average that the model moves", gt=0
     )
     optimizer: Literal["average", "momentum", "adam", "yogi"] = setting(
         "average", "how a round's average is applied: as is, or by FedAvgM, FedAdam, FedYogi"

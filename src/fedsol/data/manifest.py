@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsol.core.files import write_atomically
+from fedsol.data.heterogeneity import heterogeneity
 from fedsol.errors import InputError
 
 Indices: TypeAlias = NDArray[np.int64]
@@ -70,12 +71,14 @@ def label_counts(labels: ArrayLike, partition: Sequence[NDArray[np.integer[Any]]
 def save_manifest(path: Path, manifest: Manifest, class_counts: NDArray[np.integer[Any]] | None = None) -> None:
     """Write the manifest atomically, one client per line.
 
-    `class_counts`, the samples of each class at each client, is for readers and plots only: it is not hashed, and not
-    read back.
+    `class_counts`, the samples of each class at each client, and how heterogeneous they are, is for readers and plots
+    only: it is not hashed, and not read back.
     """
     head = {"format": FORMAT, **{key: getattr(manifest, key) for key in (*_FIELDS, "sha256")}}
     lines = [f'  "{key}": {json.dumps(value, allow_nan=False)},' for key, value in head.items()]
     if class_counts is not None:
+        if class_counts.any():
+            lines.append(f'  "heterogeneity": {json.dumps(asdict(heterogeneity(class_counts)))},')
         lines.append(f'  "class_counts": {_one_per_line(class_counts.tolist())},')
     clients = _one_per_line([indices.tolist() for indices in manifest.partition])
     write_atomically(path, "\n".join(["{", *lines, f'  "clients": {clients}', "}", ""]))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsol.config.tables import PartitionSettings
+from fedsol.data.heterogeneity import Heterogeneity, heterogeneity
 from fedsol.data.manifest import Indices, Partition, from_file, label_counts, one_class_each
 from fedsol.errors import InputError
 
@@ -34,11 +35,22 @@ def make_partition(
         return _given_partition(settings, len(labels), owners)
     if settings.clients is None:
         raise InputError("data.partition.clients: is missing")
-    if settings.kind == "iid":
-        return iid(labels, settings.clients, rng)
-    if settings.kind == "sharding":
-        return sharding(labels, settings.clients, rng, settings.shards, settings.balance)
-    return dirichlet(labels, settings.clients, rng, Dirichlet(settings.alpha, settings.cap, settings.min_size))
+    clients = settings.clients
+    match settings.kind:
+        case "iid":
+            return iid(labels, clients, rng)
+        case "sharding":
+            return sharding(labels, clients, rng, settings.shards, settings.balance)
+        case "dirichlet-client":
+            return dirichlet_client(labels, clients, rng, settings.alpha)
+        case "classes":
+            return classes_each(labels, clients, rng, settings.classes)
+        case "quantity":
+            return quantity(labels, clients, rng, Quantity(settings.sizes, settings.skew, settings.min_size))
+        case "own-grouped":
+            return grouped_owners(_checked_owners(settings.kind, len(labels), owners), clients, rng)
+        case _:
+            return dirichlet(labels, clients, rng, Dirichlet(settings.alpha, settings.cap, settings.min_size))
 
 
 def iid(labels: ArrayLike, clients: int, rng: np.random.Generator) -> Partition:
@@ -97,12 +109,96 @@ def dirichlet(labels: ArrayLike, clients: int, rng: np.random.Generator, setting
         if lack(counts) == 0:
             break
         counts = min(counts, _dirichlet_counts(class_sizes, clients, rng, settings), key=lack)
-    owners = np.empty(len(array), dtype=np.int64)
-    every_client = np.tile(np.arange(clients), len(class_sizes))
-    owners[_shuffled_by_label(array, rng)] = np.repeat(every_client, counts.T.ravel())
+    owners = _owners_of(array, counts, rng)
     if lack(counts) > 0:
         _fill_small_clients(owners, array, clients, smallest, rng)
     return _by_client(owners, clients)
+
+
+def dirichlet_client(labels: ArrayLike, clients: int, rng: np.random.Generator, alpha: float) -> Partition:
+    """Give clients of equal size (within one) samples by class proportions of their own, each a Dirichlet(alpha).
+
+    Every client draws the classes of all its samples. Where more samples of a class are asked for than there are, its
+    samples go to as many of these draws, chosen at random, and the others are drawn again among the classes that are
+    left. Each repetition uses up a class, so there are no more of them than classes, whatever the alpha.
+    """
+    array = _checked_labels(labels, clients)
+    left = np.unique(array, return_counts=True)[1]
+    wanted = len(array) // clients + (rng.permutation(clients) < len(array) % clients).astype(np.int64)
+    logs, scale = _scaled_logs((clients, len(left)), alpha, rng)
+    counts = np.zeros_like(logs, dtype=np.int64)
+    while wanted.any():
+        drawn, available = np.zeros_like(counts), np.flatnonzero(left)
+        for client in np.flatnonzero(wanted):
+            shares = _relative_weights(logs[client, available], scale)
+            drawn[client, available] = rng.multinomial(wanted[client], shares / shares.sum())
+        for index in np.flatnonzero(drawn.sum(axis=0) > left):
+            drawn[:, index] = rng.multivariate_hypergeometric(drawn[:, index], left[index])
+        counts, left, wanted = counts + drawn, left - drawn.sum(axis=0), wanted - drawn.sum(axis=1)
+    return _by_counts(array, counts, rng)
+
+
+def classes_each(labels: ArrayLike, clients: int, rng: np.random.Generator, classes: int) -> Partition:
+    """Give every client samples of exactly `classes` classes.
+
+    Classes have equally many clients (within one: the largest get those left over), which share their samples equally.
+    One client after another takes the classes that lack most clients, at random among equals: so many classes always
+    suffice for the clients that are left.
+    """
+    array = _checked_labels(labels, clients)
+    class_sizes = np.unique(array, return_counts=True)[1]
+    least, most = -(-len(class_sizes) // clients), len(class_sizes)
+    if not least <= classes <= most:
+        raise _invalid("classes", f"{least} to {most} for {clients} clients and {most} classes", classes)
+    lacking = _cuts(class_sizes, clients * classes)
+    if (lacking > class_sizes).any():
+        scarce = int(np.argmax(lacking - class_sizes))
+        has = f"{lacking[scarce]} clients would share the {class_sizes[scarce]} samples of a class"
+        raise _invalid("classes", f"small enough for the smallest class, but {has}", classes)
+    takes = np.zeros((clients, most), dtype=np.bool_)
+    for client in range(clients):
+        chosen = np.lexsort((rng.random(most), -lacking))[:classes]
+        takes[client, chosen] = True
+        lacking[chosen] -= 1
+    counts = np.zeros((clients, most), dtype=np.int64)
+    for index, size in enumerate(class_sizes):
+        holders = rng.permutation(np.flatnonzero(takes[:, index]))
+        counts[holders, index] = size // len(holders) + (np.arange(len(holders)) < size % len(holders))
+    return _by_counts(array, counts, rng)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """How clients differ in size (see `quantity`); `skew` is 0 for equal sizes."""
+
+    sizes: Literal["log-normal", "power-law"]
+    skew: float
+    min_size: int = 10
+
+
+def quantity(labels: ArrayLike, clients: int, rng: np.random.Generator, settings: Quantity) -> Partition:
+    """Split samples at random into clients of different size; none has fewer than `min_size` samples.
+
+    `log-normal`: the logarithms of the sizes have a standard deviation of `skew`. `power-law`: the k-th largest size is
+    proportional to `k^-skew` (Zipf's law), and which client has it is random.
+    """
+    total = _checked_count(len(np.asarray(labels)), clients)
+    most = total // clients
+    if not 0 <= settings.min_size <= most:
+        raise _invalid("min_size", f"1 to {most}, as {clients} clients share {total} samples", settings.min_size)
+    logs = rng.standard_normal(clients) if settings.sizes == "log-normal" else -np.log(rng.permutation(clients) + 1.0)
+    scaled = settings.skew * logs
+    sizes = _sizes_like(np.exp(scaled - scaled.max()), total, max(settings.min_size, 1))
+    return _by_client(rng.permutation(np.repeat(np.arange(clients), sizes)), clients)
+
+
+def grouped_owners(owner_ids: ArrayLike, clients: int, rng: np.random.Generator) -> Partition:
+    """Form `clients` clients at random from the data's own, each of equally many of them (within one)."""
+    own = by_owner(owner_ids)
+    if not 1 <= clients <= len(own):
+        raise _invalid("clients", f"1 to {len(own)}, the number of the data's own clients", clients)
+    groups = rng.permutation(len(own)) % clients
+    return [np.sort(np.concatenate([own[number] for number in np.flatnonzero(groups == k)])) for k in range(clients)]
 
 
 def by_owner(owner_ids: ArrayLike) -> Partition:
@@ -130,6 +226,7 @@ class PartitionSummary:
     """Entropy of a client's labels in bits: 0 for one class, log2(classes) if all classes are equally frequent."""
     mean_distance: float
     """Total variation distance of a client's labels from all labels: 0 for the same mixture, at most 1."""
+    heterogeneity: Heterogeneity
 
 
 def partition_summary(labels: ArrayLike, partition: Partition, classes: int) -> PartitionSummary:
@@ -153,6 +250,7 @@ def partition_summary(labels: ArrayLike, partition: Partition, classes: int) -> 
         most_classes=int(held.max()),
         mean_entropy=float(np.abs((shares * logs).sum(axis=1)).mean()),
         mean_distance=float(0.5 * np.abs(shares - overall).sum(axis=1).mean()),
+        heterogeneity=heterogeneity(counts),
     )
 
 
@@ -162,15 +260,20 @@ def _given_partition(settings: PartitionSettings, total: int, owners: NDArray[An
         if not settings.file:
             raise InputError("data.partition.file: is missing; the partition 'file' is read from it")
         source, partition = settings.file, from_file(settings.file, total)
-    elif owners is None:
-        raise InputError("data.partition.kind: 'own' is for data with client ids, and this dataset has none")
-    elif len(owners) != total:
-        raise InputError(f"client ids: must be one per sample (got {len(owners)} for {total} samples)")
     else:
-        source, partition = "the dataset", by_owner(owners)
+        source, partition = "the dataset", by_owner(_checked_owners(settings.kind, total, owners))
     if settings.clients not in (None, len(partition)):
         raise _invalid("clients", f"{len(partition)}, as in {source}, or left out", settings.clients)
     return partition
+
+
+def _checked_owners(kind: str, total: int, owners: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the client of every sample, if the data has it."""
+    if owners is None:
+        raise InputError(f"data.partition.kind: {kind!r} is for data with client ids, and this dataset has none")
+    if len(owners) != total:
+        raise InputError(f"client ids: must be one per sample (got {len(owners)} for {total} samples)")
+    return owners
 
 
 def _invalid(field: str, allowed: str, value: object) -> InputError:
@@ -198,6 +301,19 @@ def _by_client(owners: NDArray[Any], clients: int) -> Partition:
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
+def _by_counts(labels: NDArray[Any], counts: Indices, rng: np.random.Generator) -> Partition:
+    """Return the clients' indices from how many samples of every class each has, shape (clients, classes)."""
+    return _by_client(_owners_of(labels, counts, rng), len(counts))
+
+
+def _owners_of(labels: NDArray[Any], counts: Indices, rng: np.random.Generator) -> Indices:
+    """Return the owner of every sample; which samples of a class a client gets is random."""
+    owners = np.empty(len(labels), dtype=np.int64)
+    every_client = np.tile(np.arange(len(counts)), counts.shape[1])
+    owners[_shuffled_by_label(labels, rng)] = np.repeat(every_client, counts.T.ravel())
+    return owners
+
+
 def _shuffled_by_label(labels: NDArray[Any], rng: np.random.Generator) -> Indices:
     """Return indices sorted by label, in random order within a label."""
     shuffled = rng.permutation(len(labels))
@@ -219,10 +335,8 @@ def _equal_shards(labels: NDArray[Any], clients: int, shards: int, rng: np.rando
 def _class_shards(labels: NDArray[Any], clients: int, shards: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
     """Return sizes and owners of shards of one class each, equally many (within one) for every class."""
     classes, class_sizes = np.unique(labels, return_counts=True)
-    per_class, left = divmod(clients * shards, len(classes))
-    cuts = np.full(len(classes), per_class)
-    cuts[np.argsort(-class_sizes, kind="stable")[:left]] += 1
-    if per_class == 0:
+    cuts = _cuts(class_sizes, clients * shards)
+    if cuts.min() == 0:
         least = -(-len(classes) // clients)
         raise _invalid("shards", f"at least {least} for {clients} clients and {len(classes)} classes", shards)
     if (cuts > class_sizes).any():
@@ -231,6 +345,29 @@ def _class_shards(labels: NDArray[Any], clients: int, shards: int, rng: np.rando
         raise _invalid("shards", f"small enough for the smallest class, but {has}", shards)
     sizes = [size // cut + (np.arange(cut) < size % cut) for size, cut in zip(class_sizes, cuts, strict=True)]
     return np.concatenate(sizes), rng.permutation(np.repeat(np.arange(clients), shards))
+
+
+def _cuts(class_sizes: Indices, parts: int) -> Indices:
+    """Return into how many parts every class is cut: equally many, and one more for the largest if some are left."""
+    per_class, left = divmod(parts, len(class_sizes))
+    cuts = np.full(len(class_sizes), per_class)
+    cuts[np.argsort(-class_sizes, kind="stable")[:left]] += 1
+    return cuts
+
+
+def _sizes_like(weights: NDArray[Any], total: int, smallest: int) -> Indices:
+    """Return whole sizes in proportion to the weights, none below `smallest`: those too small get that instead."""
+    ascending = np.sort(weights)
+    count = len(weights)
+    # What the others share, by the number of clients that are raised to the smallest size; enough are raised.
+    shared = total - smallest * np.arange(count)
+    levels = shared / np.cumsum(ascending[::-1])[::-1]
+    raised = int(np.argmax(levels * ascending >= smallest)) if total > smallest * count else count - 1
+    beyond = np.maximum(levels[raised] * weights - smallest, 0.0)
+    sizes: Indices = smallest + np.floor(beyond).astype(np.int64)
+    missing = total - int(sizes.sum())
+    sizes[np.argsort(-(beyond % 1.0), kind="stable")[:missing]] += 1
+    return sizes
 
 
 def _dirichlet_counts(class_sizes: Indices, clients: int, rng: np.random.Generator, settings: Dirichlet) -> Indices:
@@ -253,15 +390,29 @@ def _dirichlet_counts(class_sizes: Indices, clients: int, rng: np.random.Generat
 def _dirichlet_weights(is_open: NDArray[Any], alpha: float, rng: np.random.Generator) -> NDArray[Any]:
     """Draw proportions up to a factor: Dirichlet(alpha) restricted to the open clients, for any positive alpha.
 
+    Relative to the largest open client they tend to one-hot.
+    """
+    scaled_log, scale = _scaled_logs((len(is_open),), alpha, rng)
+    return _relative_weights(np.where(is_open, scaled_log, -np.inf), scale)
+
+
+def _scaled_logs(shape: tuple[int, ...], alpha: float, rng: np.random.Generator) -> tuple[NDArray[np.float64], float]:
+    """Draw logarithms of Gamma(alpha) variables times a scale, which is returned, too.
+
     A Gamma(alpha) variable is Gamma(alpha + 1) * U^(1/alpha). Its logarithm times min(alpha, 1) is finite even where
-    the variable itself underflows to 0; relative to the largest open client it tends to one-hot.
+    the variable itself underflows to 0.
     """
     scale = min(alpha, 1.0)
-    gamma = np.maximum(rng.standard_gamma(alpha + 1.0, len(is_open)), np.finfo(np.float64).tiny)
-    scaled_log = scale * np.log(gamma) - (scale / alpha) * rng.standard_exponential(len(is_open))
+    gamma = np.maximum(rng.standard_gamma(alpha + 1.0, shape), np.finfo(np.float64).tiny)
+    return scale * np.log(gamma) - (scale / alpha) * rng.standard_exponential(shape), scale
+
+
+def _relative_weights(scaled_logs: NDArray[Any], scale: float) -> NDArray[Any]:
+    """Return variables relative to the largest of them, from their logarithms times a scale."""
     with np.errstate(over="ignore"):
-        log_ratio = (scaled_log - scaled_log[is_open].max()) / scale
-    return np.where(is_open, np.exp(np.minimum(log_ratio, 0.0)), 0.0)
+        log_ratio = (scaled_logs - scaled_logs.max()) / scale
+    weights: NDArray[Any] = np.exp(np.minimum(log_ratio, 0.0))
+    return weights
 
 
 def _fill_small_clients(

@@ -32,6 +32,7 @@ from fedsol.federation.faults import LABELS, Fault, plan, with_flipped_labels
 from fedsol.federation.local_training import (
     ClientData,
     LocalTraining,
+    epochs_of,
     make_task,
     steps_of,
     train_client,
@@ -131,6 +132,10 @@ class Federation:
     def steps_of(self, examples: int, work: float) -> int:
         """Return how many steps a client with so many examples takes in a round."""
         return steps_of(examples, work, self.experiment.client, self.algorithm)
+
+    def epochs_of(self, examples: int) -> float:
+        """Return how often a client with so many examples goes through them in a round."""
+        return epochs_of(examples, self.experiment.client, self.algorithm)
 
     def task_for(self, weights: Weights, round_number: int = 1) -> Task:
         """Return the task of a client that receives these weights in a round."""

@@ -1,5 +1,6 @@
 """train_client(): train one client; the only batch loop."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -84,8 +85,19 @@ def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float, o
 
 def steps_of(examples: int, work: float, settings: ClientSettings, algorithm: Algorithm) -> int:
     """Return the number of steps of a job on so many examples, at least one; `work` is the share that it does."""
-    per_step = settings.batch_size * algorithm.batches_per_step
-    return max(1, round(work * settings.epochs * -(-examples // per_step)))
+    steps = settings.steps or settings.epochs * _steps_per_epoch(examples, settings, algorithm)
+    return max(1, round(work * steps))
+
+
+def epochs_of(examples: int, settings: ClientSettings, algorithm: Algorithm) -> float:
+    """Return how often a round's steps go through so many examples: `client.epochs`, unless `client.steps` is set."""
+    if settings.steps is None:
+        return settings.epochs
+    return settings.steps / max(1, _steps_per_epoch(examples, settings, algorithm))
+
+
+def _steps_per_epoch(examples: int, settings: ClientSettings, algorithm: Algorithm) -> int:
+    return -(-examples // (settings.batch_size * algorithm.batches_per_step))
 
 
 def untrained_names(algorithm: Algorithm, settings: ClientSettings, model: SplitModel) -> tuple[str, ...]:
@@ -116,7 +128,7 @@ class _BatchLoop:
         total = torch.zeros((), device=self.training.device)
         steps, last_step = 0, steps_of(len(self.data.indices), self.job.work, settings, algorithm)
         generator = generator_for(self.training.seed, "client", self.job.round, self.job.client)
-        for epoch in range(1, settings.epochs + 1):
+        for epoch in range(1, math.ceil(epochs_of(len(self.data.indices), settings, algorithm)) + 1):
             for batch in self._epoch(generator):
                 if steps == last_step:
                     break

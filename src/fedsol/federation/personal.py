@@ -292,7 +292,7 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
         found[epoch] = on_device(clone(current), torch.device("cpu"))
 
     training = LocalTraining(
-        experiment.client.model_copy(update={"epochs": max(asked), "trains": "all"}),
+        experiment.client.model_copy(update={"epochs": max(asked), "steps": None, "trains": "all"}),
         experiment.seed,
         settings.lr,
         federation.device,

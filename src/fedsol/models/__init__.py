@@ -4,7 +4,6 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 import torch
@@ -14,8 +13,8 @@ from fedsol.config.tables import shown, suggestion
 from fedsol.core.memory import peak_bytes, require_memory
 from fedsol.data.types import MASK, Inputs, tensors_of
 from fedsol.errors import InputError
+from fedsol.models import resnet
 from fedsol.models.basic import CNN, MLP, Small
-from fedsol.models.resnet import ResNet18
 from fedsol.models.slvit import SLViT
 from fedsol.models.split import call
 from fedsol.models.tabular import Tabular
@@ -126,12 +125,14 @@ class Option:
     """One setting of a model: an integer from 1 to `largest`, or one of the `choices`."""
 
     description: str
-    choices: tuple[str, ...] = ()
+    choices: tuple[str | int, ...] = ()
     largest: int = 1_000_000
 
     def allows(self, value: object) -> bool:
         """Return whether a value is allowed."""
-        return value in self.choices if self.choices else type(value) is int and 1 <= value <= self.largest
+        if self.choices:
+            return any(value == choice and type(value) is type(choice) for choice in self.choices)
+        return type(value) is int and 1 <= value <= self.largest
 
     @property
     def allowed(self) -> str:
@@ -225,12 +226,24 @@ _SPECS = (
     ),
     ModelSpec("cnn", "two 5x5 convolutions and a 512-unit layer (McMahan et al. 2017)", CNN, smallest_side=4),
     ModelSpec("vgg11", "VGG-11 without batch norm; smaller images are resized to 32x32", VGG11, smallest_side=1),
-    ModelSpec("resnet18", "ResNet-18 for small images, batch norm with running statistics", ResNet18, smallest_side=8),
+    ModelSpec(
+        "resnet18",
+        "ResNet-18 for small images, batch norm with running statistics",
+        resnet.ResNet18,
+        smallest_side=8,
+    ),
     ModelSpec(
         "resnet18-batchstats",
         "ResNet-18 whose batch norm has no running statistics: a prediction depends on its batch",
-        partial(ResNet18, running_statistics=False),
+        resnet.with_batch_statistics,
         smallest_side=8,
+    ),
+    ModelSpec(
+        "resnet18-gn",
+        "ResNet-18 for small images with group norm, as most papers on federated sharpness use it",
+        resnet.with_group_norm,
+        smallest_side=8,
+        options={"groups": Option("groups of channels", choices=(1, 2, 4, 8, 16, 32, 64))},
     ),
     ModelSpec(
         "slvit",

@@ -3,11 +3,12 @@
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsol.core.files import read_json_lines, read_json_object
+from fedsol.data.heterogeneity import heterogeneity
 from fedsol.errors import InputError
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
@@ -39,8 +40,9 @@ def partition_of(run: Run) -> dict[str, Any] | None:
         if counts is not None and [sum(map(operator.index, row)) for row in counts] != sizes:
             raise TypeError("class_counts does not match the sizes of the clients")
         kind = str(content["settings"].get("kind", ""))
-        return {"sha256": str(content["sha256"]), "kind": kind, "sizes": sizes, "counts": counts}
-    except (KeyError, TypeError, AttributeError) as error:
+        found = {"sha256": str(content["sha256"]), "kind": kind, "sizes": sizes, "counts": counts}
+        return found if counts is None else {**found, "heterogeneity": asdict(heterogeneity(counts))}
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: not a partition manifest ({error})") from error
 
 

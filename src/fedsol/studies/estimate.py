@@ -151,6 +151,7 @@ def make_trial(plan: Plan, samples: int | None = None) -> Federation:
     changes = {
         "rounds": 3,
         "client.epochs": min(settings.client.epochs, max(1, TRIAL_STEPS // -(-size // batch))),
+        "client.steps": settings.client.steps and min(settings.client.steps, TRIAL_STEPS),
         "data.name": "trial",  # its samples are at hand, even of private data
         "data.partition.held_out": 0.0,
         "data.validation": 0.0,
@@ -182,7 +183,8 @@ def time_trial(trial: Federation) -> Speed:
     clock = _Clock()
     train_federation(trial, [clock])
     (second, server), (third, server_and_test) = [(done - start, end - done) for start, done, end in clock.rounds[1:]]
-    samples = len(trial.dataset.train) * trial.experiment.client.epochs
+    size = len(trial.dataset.train)
+    samples = size * trial.epochs_of(size)
     test = max(0.0, server_and_test - server) / len(trial.dataset.test) if len(trial.dataset.test) else 0.0
     both = second + third
     return Speed(both / TIMED_ROUNDS / samples, server / trial.clients, test, abs(second - third) / both)
@@ -191,7 +193,7 @@ def time_trial(trial: Federation) -> Speed:
 def seconds_here(plan: Plan, speed: Speed) -> dict[str, float]:
     """Scale the trial to the whole run: workers take clients of average size in turns."""
     turns = -(-plan.per_round // plan.workers)
-    training = turns * float(plan.sizes.mean()) * plan.experiment.client.epochs * speed.sample
+    training = turns * float(plan.samples_per_round.mean()) * speed.sample
     server = plan.per_round * speed.update
     evaluation = (len(plan.dataset.test) + plan.set_aside) * speed.test
     total = plan.rounds * (training + server) + plan.evaluations * evaluation
@@ -204,10 +206,11 @@ def deploy(plan: Plan, network: Network, speed: Speed, traffic: ClientBytes) -> 
     """Add up a round: all download, all train (the slowest counts), all upload, the server averages and evaluates."""
     seconds, count = seconds_here(plan, speed), plan.per_round
     sampled = range(1, min(plan.rounds, SAMPLED_ROUNDS) + 1)
-    slowest = np.mean([plan.sizes[sample_clients(plan.experiment, plan.clients, number)].max() for number in sampled])
+    clients = [sample_clients(plan.experiment, plan.clients, number) for number in sampled]
+    slowest = np.mean([plan.samples_per_round[chosen].max() for chosen in clients])
     phases = {
         "download": _transfer(traffic.down, network.down, network.server_up, count),
-        "training": float(slowest) * plan.experiment.client.epochs * speed.sample / (network.device_speed or 1.0),
+        "training": float(slowest) * speed.sample / (network.device_speed or 1.0),
         "upload": _transfer(traffic.up, network.up, network.server_down, count),
         "server": seconds["server"] + plan.evaluations / plan.rounds * len(plan.dataset.test) * speed.test,
     }

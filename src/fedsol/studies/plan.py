@@ -3,12 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedsol.algorithms import make_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import PRIVATE
 from fedsol.core.memory import require_memory
@@ -20,6 +22,7 @@ from fedsol.data.types import Dataset, Split, tensors_of
 from fedsol.engines import available_cores
 from fedsol.errors import InputError
 from fedsol.federation.federation import fill_defaults, partition_of
+from fedsol.federation.local_training import epochs_of
 from fedsol.federation.sampling import own_parts, sample_size, training_size, trains_alone
 from fedsol.studies.variants import Variant
 
@@ -45,6 +48,13 @@ class Plan:
     def rounds(self) -> int:
         assert self.experiment.rounds is not None
         return self.experiment.rounds
+
+    @cached_property
+    def samples_per_round(self) -> NDArray[np.float64]:
+        """How many samples every client trains on in a round, each counted as often as it is used."""
+        client, algorithm = self.experiment.client, make_algorithm(self.experiment.algorithm)
+        sizes, place = np.unique(self.sizes, return_inverse=True)
+        return np.array([size * epochs_of(size, client, algorithm) for size in sizes.tolist()], dtype=np.float64)[place]
 
     @property
     def workers(self) -> int:

@@ -121,10 +121,10 @@ def apply_server_optimizer(settings: ServerSettings, before: ServerState, after:
 
     `momentum` is FedAvgM (Hsu et al., 2019), `adam` and `yogi` are FedAdam and FedYogi (Reddi et al., "Adaptive
     Federated Optimization", ICLR 2021, algorithm 2). They combine with every method.
-    Buffers and the algorithm's state are not changed.
+    Buffers and the algorithm's state are not changed. `average` moves the parameters by `server.lr` of the change.
     """
     if settings.optimizer == "average":
-        return after
+        return after if settings.lr == 1 else _moved(settings.lr, before, after)
     lr = settings.optimizer_lr or (1.0 if settings.optimizer == "momentum" else 0.01)
     first, second = without_prefix(FIRST, before.optimizer), without_prefix(SECOND, before.optimizer)
     weights = dict(after.weights)
@@ -138,6 +138,12 @@ def apply_server_optimizer(settings: ServerSettings, before: ServerState, after:
         weights[name] = before.weights[name] + lr * step
     state: State = {**prefixed(FIRST, first), **prefixed(SECOND, second)}
     return replace(after, weights=weights, optimizer=state)
+
+
+def _moved(lr: float, before: ServerState, after: ServerState) -> ServerState:
+    start = before.weights
+    moved = {name: start[name] + lr * (after.weights[name] - start[name]) for name in before.parameters}
+    return replace(after, weights={**after.weights, **moved})
 
 
 def _first_moment(settings: ServerSettings, moment: Tensor | None, change: Tensor) -> Tensor:

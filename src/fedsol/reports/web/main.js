@@ -12,11 +12,12 @@ function partitionSection() {
   const words = make("p", {});
   const map = heatMap(() => partitionMap(partitions[view.partition]));
   const update = () => {
-    const { sizes, counts, sha256 } = app.data.partitions[view.partition];
+    const { sizes, counts, sha256, heterogeneity } = app.data.partitions[view.partition];
     const held = (counts ?? []).map((row) => row.filter((count) => count > 0).length);
     const classes = classesIn({ counts }) ? `, ${lowest(held)} to ${highest(held)} of ${counts[0].length} classes each` : "";
     const range = `${lowest(sizes)} to ${highest(sizes)} training samples each`;
-    words.textContent = `${plural(sizes.length, "client")} with ${range}${classes}. sha256 ${sha256.slice(0, 12)}…`;
+    const differ = heterogeneity ? ` ${heterogeneityText(heterogeneity, classesIn({ counts }))}` : "";
+    words.textContent = `${plural(sizes.length, "client")} with ${range}${classes}.${differ} sha256 ${sha256.slice(0, 12)}…`;
     map.update();
   };
   const controls = make("div", { class: "controls" });
@@ -36,6 +37,11 @@ function partitionSection() {
 
 // Samples of other tasks have no class: their manifest counts them as one.
 const classesIn = ({ counts }) => (counts && counts[0].length > 1 ? counts[0].length : 0);
+
+function heterogeneityText({ jensen_shannon, effective_classes, gini }, hasClasses) {
+  const labels = `Jensen-Shannon distance ${jensen_shannon.toFixed(2)} from the labels of all clients (mean), ${effective_classes.toFixed(2)} effective classes per client, `;
+  return `${hasClasses ? labels : ""}Gini coefficient of sizes ${gini.toFixed(2)}.`;
+}
 
 function partitionMap({ sizes, counts }) {
   const classes = classesIn({ counts });
