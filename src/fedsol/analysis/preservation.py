@@ -60,7 +60,10 @@ class Forgetting:
     classes: tuple[tuple[Share, ...], ...]
     """Accuracy of the global model by round and class."""
     forgetting: tuple[float, ...]
-    """Mean over classes of `max_{s <= t} A_c(s) - A_c(t)` (FedNTD, NeurIPS 2022, equation 2, at every round)."""
+    """Mean over classes of `max_{s <= t} A_c(s) - A_c(t)`: FedNTD's measure (NeurIPS 2022, equation 2) at every round.
+
+    FedNTD takes the maximum over earlier rounds only; with the present one a class at its best counts as 0.
+    """
 
 
 def forgetting(rows: Sequence[Row]) -> Forgetting:

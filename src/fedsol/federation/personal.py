@@ -170,7 +170,7 @@ def own_sets(federation: Federation, client: int, settings: PersonalSettings) ->
 
 
 def matched_indices(federation: Federation, client: int, size: int) -> Tensor:
-    """Return test images whose labels are distributed like the client's training data (FedSOL's appendix).
+    """Return test images whose labels are distributed like the client's training data (the rule of FedSOL's code).
 
     Of each class `int(size x its share)`, at most as many as there are, without replacement.
     """
