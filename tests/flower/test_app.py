@@ -64,7 +64,10 @@ def test_flower_itself_accepts_it(tmp_path):
         (["--set", "algorithm.name=fedsoul"], "algorithm.name: unknown value 'fedsoul'"),
         (["--set", "data.name=private"], "data.private.shape: is missing"),
         (["--name", "My App"], "--name: must be lowercase letters"),
-        (["--set", "privacy.clipping=server"], "server.weighting: 'size' is not allowed with privacy.clipping"),
+        (
+            ["--set", "privacy.epsilon=8", "--set", "server.weighting=size"],
+            "server.weighting: 'size' is not allowed with",
+        ),
     ],
 )
 def test_bad_input_is_one_message_and_nothing_is_written(arguments, message, tmp_path):

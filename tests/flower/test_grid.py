@@ -25,6 +25,7 @@ from fedsol.errors import InputError, RunError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import build_federation
 from fedsol.federation.tasks import Train
+from fedsol.privacy.noise import FROM_SYSTEM
 from tests.support.cases import WITH_BATCH_NORM, experiment, loop_cases
 from tests.support.fake_grid import FakeGrid, clients_of, deployed, over_the_wire, simulated
 from tests.support.runs import StopAfter, assert_same_run, trained
@@ -473,21 +474,55 @@ def test_a_node_that_does_not_clip_is_clipped_by_the_server():
     assert float(norm(subtract(run.weights, build_federation(settings).initial_weights()))) <= 0.0100001
 
 
-def test_privacy_is_refused_where_it_would_not_cover():
-    with pytest.raises(InputError, match="is not allowed with moon"):
-        simulated(experiment({"name": "moon"}, **PRIVATE))
-    with pytest.raises(InputError, match="running statistics"):
-        simulated(
-            experiment(
-                {"name": "fedavg"}, model__name="tests.support.user_code:with_batch_norm", model__options={}, **PRIVATE
-            )
-        )
-    with pytest.raises(InputError, match="a model that has scalar weights"):
-        simulated(
-            experiment({"name": "fedavg"}, model__name="tests.support.user_code:scaled", model__options={}, **PRIVATE)
-        )
-    for key, value in (("engine__kind", "local"), ("server__weighting", "size"), ("server__optimizer", "adam")):
-        with pytest.raises(InputError, match=key.replace("__", r"\.")):
-            experiment({"name": "fedavg"}, **{**PRIVATE, key: value})
-    with pytest.raises(InputError, match="server side is more than"):
-        experiment({"name": "scaffold"}, **PRIVATE)
+def test_privacy_is_bitwise_the_same_in_a_simulation_on_nodes_and_in_this_process():
+    changes = {"privacy__noise_multiplier": 1.0, "rounds": 2, "privacy__clip_norm": "adaptive"}
+    settings = experiment({"name": "feddyn"}, **changes)
+    assert_same_run(simulated(settings)[0], trained(settings))
+
+
+DEPLOYED = {"privacy__noise_multiplier": 2.0, "rounds": 4, "privacy__clip_norm": 0.05}
+
+
+def test_noise_and_clients_of_a_deployment_follow_from_no_seed_and_every_attempt_counts(tmp_path):
+    settings = experiment({"name": "fedavg"}, **{**DEPLOYED, "server__fraction": 0.5, "server__checkpoint_every": 4})
+    one, _ = deployed(settings, tmp_path / "one")
+    other, _ = deployed(settings, tmp_path / "other")
+    assert float(norm(subtract(one.weights, other.weights))) > 0
+    assert [row["noise"] for row in one.rows] == [FROM_SYSTEM] * 4
+    assert [row["releases"] for row in one.rows] == [1, 2, 3, 4]
+
+    class Kill(fedsol.Callback):
+        def round_finished(self, result):
+            if result.round == 3:  # as it is on disk then: three rows, and no checkpoint yet
+                shutil.copytree(tmp_path / "third" / "run", tmp_path / "killed" / "run")
+
+    deployed(settings, tmp_path / "third", callbacks=[Kill()])
+    again, _ = deployed(settings, tmp_path / "killed", resume=True)
+    assert [row["releases"] for row in again.rows] == [4, 5, 6, 7]  # the three rounds were repeated, with new noise
+    assert again.rows[0]["epsilon"] == one.rows[3]["epsilon"]
+
+
+def test_the_account_of_a_deployment_cannot_be_reset_or_exceeded(tmp_path):
+    settings = experiment({"name": "fedavg"}, **{**DEPLOYED, "privacy__epsilon": 8.0, "rounds": 9})
+    whole, _ = deployed(settings, tmp_path / "whole")
+    affordable = len(whole.rows)
+    assert affordable < 9
+    with pytest.raises(KeyboardInterrupt):
+        deployed(settings, tmp_path, callbacks=[StopAfter(2)])
+    account = tmp_path / "run" / "privacy.json"
+    for change in (lambda: account.write_text('{"releases": 1}'), account.unlink):
+        change()
+        with pytest.raises(RunError, match=r"must count the 2 releases that metrics\.jsonl has .* cannot be reset"):
+            deployed(settings, tmp_path, resume=True)
+    account.write_text(f'{{"releases": {affordable - 1}}}')  # attempts whose rounds were never finished
+    run, _ = deployed(settings, tmp_path, resume=True)
+    assert len(run.rows) == 3
+    assert run.rows[-1]["releases"] == affordable
+    account.write_text(f'{{"releases": {affordable}}}')
+    run, _ = deployed(settings, tmp_path, resume=True)
+    assert len(run.rows) == 3
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    for name in ("experiment.toml", "metrics.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    with pytest.raises(InputError, match="has parts of a run"):
+        deployed(settings, tmp_path)

@@ -12,7 +12,6 @@ import torch
 import fedsol
 from fedsol import Callback, Experiment, InputError, RunError
 from fedsol.algorithms.base import Algorithm
-from fedsol.federation.federation import build_federation
 from fedsol.federation.sampling import sample_clients
 from fedsol.runs import directory as runs
 from fedsol.runs.directory import RunDirectory
@@ -131,15 +130,6 @@ def test_rounds_that_would_change_those_done_are_refused(tiny, tmp_path, case):
     with pytest.raises(InputError, match=message):
         fedsol.train(tiny.override({**begun, **changes}), out=tmp_path, resume=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_a_run_with_privacy_gets_no_more_rounds_than_were_agreed_on(tiny, tmp_path):
-    fedsol.train(tiny, out=tmp_path)
-    needed = {"engine.kind": "flower", "server.weighting": "uniform"}
-    private = build_federation(tiny.override({"privacy.clipping": "server", **needed})).experiment
-    (tmp_path / "experiment.toml").write_text(private.to_toml())
-    with pytest.raises(InputError, match=r"rounds: must be 2 \(got 9\): with \[privacy\] on"):
-        RunDirectory(tmp_path).check_same_run(build_federation(private.override({"rounds": 9})))
 
 
 def test_resume_needs_a_directory(tiny):

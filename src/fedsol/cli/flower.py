@@ -36,9 +36,9 @@ def app(
     from fedsol.config.tables import PRIVATE
     from fedsol.data.catalog import load_dataset
     from fedsol.deployment.app import write_app
-    from fedsol.engines.flower.privacy import check_privacy
     from fedsol.federation.federation import assemble, fill_defaults, partition_of
     from fedsol.studies.plan import read_data
+    from fedsol.training.private import with_privacy
 
     settings = read_experiment(experiment, ["engine.kind=flower", *(changes or [])])
     is_private = settings.data.name == PRIVATE
@@ -48,8 +48,7 @@ def app(
     # So that errors appear here and not on the server; the data itself need not be here.
     dataset, is_here = (load_dataset(settings.data, settings.task.kind), True) if is_private else read_data(settings)
     settings = fill_defaults(settings, dataset)
-    federation = assemble(settings, dataset, partition_of(settings, dataset))
-    check_privacy(federation)
+    federation = with_privacy(assemble(settings, dataset, partition_of(settings, dataset)))
     write_app(federation.experiment, folder, run_directory.expanduser().absolute(), name)
     if not is_here:
         say(f"{settings.data.name} is not here; the machines that run the app fetch it, or find it in data.root.")

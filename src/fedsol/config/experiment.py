@@ -17,6 +17,7 @@ from fedsol.config.algorithm import complete_table, find_algorithm, is_taken_as_
 from fedsol.config.catalog import DEFAULT_ALGORITHM, EXPERIMENTS
 from fedsol.config.fields import Count, Seed
 from fedsol.config.overrides import apply_overrides, check_nesting
+from fedsol.config.privacy import PrivacySettings, privacy_is_on
 from fedsol.config.tables import (
     BY_CLASS,
     PRIVATE,
@@ -25,7 +26,6 @@ from fedsol.config.tables import (
     EngineSettings,
     FaultSettings,
     ModelSettings,
-    PrivacySettings,
     ServerSettings,
     Settings,
     check_values,
@@ -78,6 +78,16 @@ class Experiment(Settings):
         if task.get("kind", "classification") == "classification" or not isinstance(partition, dict):
             return tables
         return {**tables, "data": {**data, "partition": {"kind": "iid", **partition}}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_privacy(cls, tables: Any) -> Any:
+        """Weight updates equally where `[privacy]` is on, unless a weighting is set."""
+        given = (tables.get(name, {}) for name in ("privacy", "server"))
+        privacy, server = (one.model_dump(exclude_unset=True) if isinstance(one, Settings) else one for one in given)
+        if not isinstance(privacy, dict) or not isinstance(server, dict) or not privacy_is_on(privacy):
+            return tables
+        return {**tables, "server": {"weighting": "uniform", **server}}
 
     @field_validator("algorithm", mode="before")
     @classmethod
@@ -162,24 +172,29 @@ class Experiment(Settings):
             )
 
     def _check_privacy(self) -> None:
-        """Raise `ValueError` unless updates count equally in a plain average: the noise is calibrated for that."""
-        if self.privacy.clipping == "off":
+        """Raise `ValueError` unless all that a round releases is clipped, noised and accounted for."""
+        if not self.privacy.is_on:
             return
-        required = {
-            "engine.kind": (self.engine.kind, "flower"),
-            "server.weighting": (self.server.weighting, "uniform"),
-            "server.aggregation": (self.server.aggregation, "mean"),
-            "server.optimizer": (self.server.optimizer, "average"),
-            "faults.late": (self.faults.late, 0.0),
+        client_validation = bool(self.data.validation) and self.data.validation_by == "client"
+        collusion = self.faults.corruption == "little-is-enough" and bool(
+            self.faults.corrupted or self.faults.attackers
+        )
+        refused = {
+            "server.weighting": (self.server.weighting, "uniform", self.server.weighting != "uniform"),
+            "server.aggregation": (self.server.aggregation, "mean", self.server.aggregation != "mean"),
+            "server.max_change": (self.server.max_change, 0, bool(self.server.max_change)),
+            "faults.late": (self.faults.late, 0.0, bool(self.faults.late)),
+            "faults.corruption": (self.faults.corruption, "one that looks at no other client's update", collusion),
+            "data.validation_by": (self.data.validation_by, "central", client_validation),
+            "engine.kind": (
+                self.engine.kind,
+                "flower",
+                self.privacy.clipping == "client" and self.engine.kind != "flower",
+            ),
         }
-        for key, (value, allowed) in required.items():
-            if value != allowed:
-                raise ValueError(f"{key}: {value!r} is not allowed with privacy.clipping; allowed: {allowed!r}")
-        if not make_algorithm(self.algorithm).averages_plainly():
-            raise ValueError(
-                f"privacy.clipping: is not allowed with {self.algorithm['name']}: its server side is more than an "
-                "average of weights"
-            )
+        for key, (value, allowed, is_refused) in refused.items():
+            if is_refused:
+                raise ValueError(f"{key}: {value!r} is not allowed with [privacy] on; allowed: {allowed!r}")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

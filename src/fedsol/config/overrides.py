@@ -124,7 +124,9 @@ def keys_without_effect(experiment: Experiment) -> set[str]:
     """Return the dotted keys that cannot change the result of this experiment."""
     own = make_algorithm(experiment.algorithm).settings_without_effect()
     replaced = set() if experiment.client.steps is None else {"client.epochs"}
-    return KEYS_WITHOUT_EFFECT | {f"algorithm.{name}" for name in own} | replaced
+    private = () if experiment.privacy.is_on else type(experiment.privacy).model_fields
+    without = {*(f"algorithm.{name}" for name in own), *(f"privacy.{name}" for name in private)}
+    return KEYS_WITHOUT_EFFECT | without | replaced
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

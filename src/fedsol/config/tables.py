@@ -301,18 +301,6 @@ class EngineSettings(Settings):
         return name
 
 
-class PrivacySettings(Settings):
-    """`[privacy]`: differential privacy of the clients, with Flower's noise, which is drawn again in every run."""
-
-    clipping: Literal["off", "server", "client"] = setting(
-        "off", "who clips updates to `clip_norm`; the server adds the noise"
-    )
-    clip_norm: float = setting(1.0, "maximum norm of an update's change to the weights", gt=0)
-    noise_multiplier: float = setting(
-        1.0, "standard deviation of the noise in the sum of updates, in units of clip_norm", ge=0
-    )
-
-
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return `did you mean 'rho'? Allowed: …` for a word that is not among the known ones."""
     names = sorted(known)

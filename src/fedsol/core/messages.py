@@ -73,6 +73,8 @@ class ServerState:
     """The server optimizer's, if there is one."""
     recent_changes: tuple[tuple[float, ...], ...] = ()
     """Sizes of the changes that were accepted last, oldest first, if `server.max_change` bounds them."""
+    clip_norm: float | None = None
+    """The next round's, if `privacy.clip_norm` is adaptive."""
 
 
 _VALUES, _TENSORS = ("client", "examples", "steps", "metrics"), ("weights", "state", "payload")

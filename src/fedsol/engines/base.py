@@ -1,15 +1,13 @@
 """Engine: the interface between the loops and the place where clients are trained; LocalEngine, the simplest."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from fedsol.core.messages import Missing, ServerState, Update
+from fedsol.core.messages import Missing
 from fedsol.federation.federation import Federation
 from fedsol.federation.tasks import A, EngineTask
-
-Aggregation = Callable[[ServerState, Sequence[Update]], ServerState]
 
 
 class Engine(ABC):
@@ -27,10 +25,6 @@ class Engine(ABC):
 
         The tasks are of one kind and share their weights (and broadcast).
         """
-
-    def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
-        """Apply the aggregation rule; an engine may protect what goes in and what comes out."""
-        return rule(before, updates)
 
     def close(self) -> None:
         """Release processes and connections."""

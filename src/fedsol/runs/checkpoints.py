@@ -119,6 +119,7 @@ class Checkpoints:
             state=without_prefix("state", tensors),
             optimizer=without_prefix("optimizer", tensors),
             recent_changes=tuple(tuple(sizes) for sizes in description.get("recent_changes", ())),
+            clip_norm=description.get("clip_norm"),
         )
         late = [
             unpack_update(entry["values"], read_tensors(folder / f"late-{number}.safetensors", entry["sha256"]))
@@ -165,6 +166,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
         "rows_sha256": checkpoint.rows_sha256,
         "late": late_entries,
         "recent_changes": server.recent_changes,
+        **({} if server.clip_norm is None else {"clip_norm": server.clip_norm}),
         "client_states": {
             str(key.client): {"round": key.round, "sha256": saved} for key, saved in checkpoint.clients.items()
         },

@@ -23,6 +23,7 @@ from fedsol.data.manifest import Manifest, label_counts, load_manifest, partitio
 from fedsol.data.types import Dataset, tensors_of
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
+from fedsol.privacy.account import ACCOUNT_FILE
 from fedsol.runs.checkpoints import Checkpoints
 from fedsol.runs.environment import environment, software
 from fedsol.runs.rows import Row, read_rows, rows_to_text
@@ -80,7 +81,9 @@ class RunDirectory:
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed process left half-written: only files that are written under the lock."""
-        leftovers = [path for name in (*FILES, "experiment.toml") for path in self.path.glob(f".{name}.*.tmp")]
+        leftovers = [
+            path for name in (*FILES, ACCOUNT_FILE, "experiment.toml") for path in self.path.glob(f".{name}.*.tmp")
+        ]
         for path in [*leftovers, *self.checkpoints.folder.rglob(".*.tmp")]:
             with contextlib.suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -89,6 +92,11 @@ class RunDirectory:
         """Remove the run, but nothing that fedsol did not write."""
         if not self.exists:
             return
+        if (self.path / ACCOUNT_FILE).exists():
+            raise InputError(
+                f"{self.path}: has the privacy account of a deployment ({ACCOUNT_FILE}), which cannot be reset; choose "
+                "another directory"
+            )
         with self.locked(), disk_errors_named(self.path):
             (self.path / "experiment.toml").unlink()  # first: without it, there is no run here
             for name in (*FILES, *(path.name for path in self.path.glob("curve.*"))):
@@ -99,7 +107,8 @@ class RunDirectory:
     def begin(self, federation: Federation) -> None:
         """Start a new run. The experiment is written last: where it exists, all other files do."""
         experiment = federation.experiment
-        if self.checkpoints.exist() or (self._metrics.is_file() and self._metrics.stat().st_size):
+        has_rows = self._metrics.is_file() and self._metrics.stat().st_size
+        if self.checkpoints.exist() or has_rows or (self.path / ACCOUNT_FILE).exists():
             raise InputError(f"{self.path}: has parts of a run but no experiment.toml; choose another directory")
         with disk_errors_named(self.path):
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
@@ -170,27 +179,20 @@ class RunDirectory:
         self._write_json("environment.json", {**known, key: notes})
 
     def _check_rounds(self, saved: Experiment, rounds: int | None) -> None:
-        """Refuse fewer rounds, and more rounds where they would change finished ones or the agreed privacy."""
+        """Refuse fewer rounds, and more rounds where they would change finished ones."""
         allowed, reason = f"must be {saved.rounds}", ""
         if saved.rounds is None or rounds is None or rounds < saved.rounds:
             allowed, reason = f"must be at least {saved.rounds}", "the rounds that the run has now"
         elif saved.server.lr_schedule == "cosine":
             reason = "with server.lr_schedule = 'cosine', every learning rate depends on the number of rounds"
-        elif saved.privacy.clipping != "off":
-            reason = "with [privacy] on, more rounds reveal more than was agreed"
         if reason:
             raise InputError(f"{self.path}: rounds: {allowed} (got {rounds}): {reason}")
 
     def _check_stop(self, saved: Experiment, experiment: Experiment) -> None:
-        """Refuse a rule by which finished rounds would not have been run, and more rounds than agreed on."""
+        """Refuse a rule by which finished rounds would not have been run."""
         rules = [Selection.of(flatten(one.model_dump())) for one in (saved, experiment)]
         if rules[0] == rules[1]:
             return
-        if saved.privacy.clipping != "off":
-            raise InputError(
-                f"{self.path}: server.patience, server.stop_at: must be those that the run started with: with "
-                "[privacy] on, more rounds reveal more than was agreed"
-            )
         rows = self.read_rows()
         stop = rules[1].find_stop(rows)
         if stop and stop.round < len(rows):
@@ -218,6 +220,11 @@ class RunDirectory:
         """Return the resolved experiment; code that it names is imported only when it is trained, not to read it."""
         self.check_exists()
         return Experiment.load_saved(self.path / "experiment.toml")
+
+    def read_noise(self) -> float | None:
+        """Return the noise multiplier that the run started with; None for a new run, or without `[privacy]`."""
+        saved = self.read_experiment().privacy if self.exists else None
+        return saved.noise_multiplier if saved and saved.is_on else None
 
     def read_rows(self) -> list[Row]:
         """Return the rows of metrics."""

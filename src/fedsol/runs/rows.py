@@ -8,6 +8,9 @@ from typing import NotRequired, TypedDict, cast
 from fedsol.core.files import read_json_lines, sha256
 from fedsol.errors import InputError
 
+PRIVACY = ("epsilon", "delta", "noise")
+"""The columns of a private run that every summary shows."""
+
 
 class Row(TypedDict):
     """The metrics of a finished round. Shares are between 0 and 1; None means not evaluated.
@@ -44,6 +47,16 @@ class Row(TypedDict):
     validation_loss: NotRequired[float | None]
     validation_clients: NotRequired[int]
     """Clients that tested the model on validation sets of their own."""
+    epsilon: NotRequired[float | None]
+    """Only with `[privacy]` on: spent by all rounds so far; None (infinite) without noise."""
+    delta: NotRequired[float]
+    epsilon_next: NotRequired[float | None]
+    """What one more round would make it."""
+    releases: NotRequired[int]
+    """How many rounds are paid for: in a deployment, those that were repeated too."""
+    clip_norm: NotRequired[float]
+    noise: NotRequired[str]
+    """Where it comes from."""
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -19,7 +19,7 @@ from fedsol.federation.trained import TrainedModel
 from fedsol.runs.checkpoints import Checkpoint
 from fedsol.runs.directory import FROZEN, RunDirectory
 from fedsol.runs.facts import hold_out_facts, model_facts
-from fedsol.runs.rows import Row
+from fedsol.runs.rows import PRIVACY, Row
 from fedsol.runs.selection import Selection, Stop
 
 if TYPE_CHECKING:
@@ -240,6 +240,8 @@ class Run:
         }
         if self.selection.has_validation:
             found |= {"best_round": self.best_round, "best_validation": self.best_validation}
+        if self.rows and "epsilon" in self.rows[-1]:
+            found |= {key: self.value(self.rows[-1], key) for key in PRIVACY}
         if self.stopped:
             found["stopped"] = f"after round {self.stopped.round}: {self.stopped.reason}"
         return found

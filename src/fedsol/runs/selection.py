@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from fedsol.config.task import Measure, primary_of
@@ -25,6 +25,9 @@ class Selection:
     on: Literal["validation", "test"] = "validation"
     patience: int | None = None
     stop_at: float | None = None
+    budget: float | None = None
+    """Epsilon that no round may exceed."""
+    rounds: int | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
@@ -39,6 +42,8 @@ class Selection:
             on,
             patience if isinstance(patience, int) else None,
             stop_at if isinstance(stop_at, int | float) else None,
+            settings.get("privacy.epsilon"),
+            settings.get("rounds"),
         )
 
     @property
@@ -68,6 +73,19 @@ class Selection:
 
     def find_stop(self, rows: Sequence[Row]) -> Stop | None:
         """Return where a run with these rows stops; None if it does not."""
+        return self._find_spent(rows) or self._find_result(rows)
+
+    def _find_spent(self, rows: Sequence[Row]) -> Stop | None:
+        if self.budget is None:
+            return None
+        for row in rows:
+            spent, after = row.get("epsilon"), row.get("epsilon_next")
+            if row["round"] != self.rounds and spent is not None and after is not None and after > self.budget:
+                reason = f"one more round would make epsilon {after:.4g}, more than privacy.epsilon = {self.budget:g}"
+                return Stop(row["round"], f"{reason} ({spent:.4g} is spent)")
+        return None
+
+    def _find_result(self, rows: Sequence[Row]) -> Stop | None:
         if self.patience is None and self.stop_at is None:
             return None
         best_round, best, waited = 0, -math.inf, 0

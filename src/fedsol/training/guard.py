@@ -57,7 +57,8 @@ def limits_of(experiment: Experiment, deployed: bool) -> Limits:
     """Return the limits that the experiment names; those it does not name are a deployment's or none."""
     change, share = experiment.server.max_change, experiment.server.max_share
     if change is None:
-        change = MAX_CHANGE if deployed else 0.0
+        # With [privacy] on there is no bound: one client's update would decide which others count.
+        change = MAX_CHANGE if deployed and not experiment.privacy.is_on else 0.0
     if share is None:
         share = MAX_SHARE if deployed and experiment.data.name == PRIVATE else 1.0
     return Limits(change, share)

@@ -1,6 +1,5 @@
 """train(): the only round loop."""
 
-import functools
 import logging
 import math
 import time
@@ -20,7 +19,7 @@ from fedsol.data.description import describe_data
 from fedsol.engines import make_engine
 from fedsol.engines.base import Engine
 from fedsol.errors import InputError, RunError
-from fedsol.federation.evaluation import Tally, summarize_hold_out
+from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation, build_federation, try_own_code
 from fedsol.federation.sampling import sample_clients, trains_alone
 from fedsol.federation.tasks import Train
@@ -30,8 +29,10 @@ from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
 from fedsol.runs.selection import Selection, Stop
 from fedsol.training.aggregation import aggregate
-from fedsol.training.evaluation import Evaluation, evaluate_everywhere, validation_columns
-from fedsol.training.guard import Sizes, check_loss, check_rejections, find_divergence, limits_of
+from fedsol.training.evaluation import Evaluation, evaluate_everywhere
+from fedsol.training.guard import check_loss, check_rejections, find_divergence, limits_of
+from fedsol.training.private import private_rounds, with_privacy
+from fedsol.training.rows import make_row
 from fedsol.training.updates import Requirements, RoundUpdates, expected_answers, not_finite
 
 log = logging.getLogger(__name__)
@@ -111,12 +112,14 @@ def train(
     with one_torch_thread():
         federation = build_federation(experiment, data)
         try_own_code(federation)
+        federation = with_privacy(federation, directory.read_noise() if directory else None)
         with engine(federation) as opened, directory.locked() if directory else nullcontext():
             return _Loop(federation, directory, list(callbacks), opened).run()
 
 
 def train_federation(federation: Federation, callbacks: Iterable[Callback] = ()) -> Run:
     """Run a federation that is already built, in memory only."""
+    federation = with_privacy(federation)
     with one_torch_thread(), make_engine(federation) as engine:
         return _Loop(federation, None, list(callbacks), engine).run()
 
@@ -138,6 +141,7 @@ class _Loop:
         payload, state = expected_answers(federation, self.server, initial_state)
         if engine.keeps_states:
             initial_state = state = state_reference(0) if state else {}
+        self.privacy = private_rounds(federation, directory.path if directory and engine.keeps_states else None)
         self.required = Requirements(payload, state, limits_of(federation.experiment, engine.keeps_states))
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.late: list[Update] = []
@@ -153,6 +157,8 @@ class _Loop:
         self._open_directory()
         with self.interrupts:
             try:
+                if self.privacy:
+                    self.privacy.announce(cast(int, self.federation.experiment.rounds))
                 self._notify("started", self.federation, list(self.rows))
                 while not self._is_over():
                     self._round(len(self.rows) + 1)
@@ -163,7 +169,9 @@ class _Loop:
     def _is_over(self) -> bool:
         rounds = self.federation.experiment.rounds
         assert rounds is not None
-        return self.stop is not None or len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None
+        if self.stop is not None or len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None:
+            return True
+        return self.privacy is not None and self.privacy.account.is_spent
 
     def _finish(self) -> None:
         """Save what is finished; notify the callbacks even if that fails, so that the terminal is left in order."""
@@ -201,6 +209,8 @@ class _Loop:
             return
         self.directory.check_same_run(self.federation)
         rows = self.directory.read_rows()
+        if self.privacy:
+            self.privacy.resume(rows)
         checkpoint = self.directory.checkpoints.newest(len(rows))
         if checkpoint is not None:
             if rows_hash(rows[: checkpoint.round]) != checkpoint.rows_sha256:
@@ -245,18 +255,19 @@ class _Loop:
         """Run one round: sample, train, check, aggregate, evaluate; then save everything or nothing."""
         start = time.perf_counter()
         with self.interrupts.allowed():
-            experiment, total = self.federation.experiment, self.federation.clients
-            clients = [] if trains_alone(experiment) else sample_clients(experiment, total, round_number)
+            experiment = self.federation.experiment
+            clients = [] if trains_alone(experiment) else self._sample(round_number)
             self._notify("round_started", round_number, clients)
             sending = self.federation.sending(self.server)
             updates = self._train(round_number, clients, sending)
             accepted = updates.finish()
             if self.required.limits.max_change:
                 check_rejections(round_number, updates.counts.rejected, updates.counts.rejected + len(accepted))
-            after = self._aggregate(sending, accepted, updates.recent_changes)
+            after = self._aggregate(updates, accepted)
             evaluation = self._evaluate(after, round_number)
             updates.counts.bytes_down += evaluation.tests_by_clients * size_in_bytes(after.weights)
-        row = make_row(updates, accepted, evaluation, time.perf_counter() - start)
+        spent = self.privacy.columns(sending) if self.privacy else {}
+        row = make_row(updates, accepted, evaluation, {"seconds": round(time.perf_counter() - start, 3), **spent})
         self._warn_of_divergence(row)
         if self.directory:
             self.directory.append_row(row)
@@ -278,6 +289,12 @@ class _Loop:
         if found and not self.is_diverging:
             self.is_diverging = True
             log.warning("%s", found)
+
+    def _sample(self, round_number: int) -> list[int]:
+        """Return the clients of a round."""
+        if self.privacy:
+            return self.privacy.sample(round_number)
+        return sample_clients(self.federation.experiment, self.federation.clients, round_number)
 
     def _train(self, round_number: int, clients: Sequence[int], sending: ServerState) -> RoundUpdates:
         """Send the clients their weights and return their updates."""
@@ -301,17 +318,17 @@ class _Loop:
         updates.counts.bytes_down = reached * (size_in_bytes(sending.weights) + size_in_bytes(broadcast))
         return updates
 
-    def _aggregate(
-        self, sending: ServerState, updates: Sequence[Update], recent_changes: Sequence[Sizes]
-    ) -> ServerState:
-        settings = self.federation.experiment.server
-        if len(updates) < settings.min_updates:
+    def _aggregate(self, updates: RoundUpdates, accepted: Sequence[Update]) -> ServerState:
+        """Return the server after a round."""
+        before, seen, settings = updates.server, accepted, self.federation.experiment.server
+        if self.privacy:
+            seen, before, updates.counts.clipped = self.privacy.release(before, accepted, updates.round)
+        if len(accepted) < settings.min_updates:
             return self.server
-        rule = functools.partial(aggregate, settings, self.federation.algorithm)
-        after = self.engine.aggregate(sending, updates, rule)
+        after = aggregate(settings, self.federation.algorithm, before, seen)
         # Untrained parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
-        weights = {**after.weights, **pick(sending.weights, self.federation.untrained)}
-        after = replace(after, weights=weights, recent_changes=tuple(recent_changes))
+        weights = {**after.weights, **pick(before.weights, self.federation.untrained)}
+        after = replace(after, weights=weights, recent_changes=tuple(updates.recent_changes))
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(
                 f"the global model has values {problem} after round {len(self.rows) + 1}; the run stops after round "
@@ -359,40 +376,3 @@ class _Loop:
                 getattr(callback, event)(*arguments)
             except StopTraining as stop:
                 self.stop = Stop(max(1, len(self.rows)), str(stop) or f"{type(callback).__name__} stopped it")
-
-
-def make_row(updates: RoundUpdates, accepted: Sequence[Update], evaluation: Evaluation, seconds: float) -> Row:
-    """Return the row of a finished round in metrics.jsonl."""
-    federation, primary, test = updates.federation, updates.federation.objective.primary, evaluation.test
-    worst, most = min if primary.higher_is_better else max, updates.required.limits.max_share
-    summary = summarize_hold_out(evaluation.held_out.values(), most, worst)
-    faults, counts = updates.faults.values(), updates.counts
-    has_classes = federation.objective.kind != "regression"
-    missing = dict.fromkeys(measure.key for measure in federation.objective.measures)
-    values = federation.metrics(test) if test else missing
-    row = {
-        "round": updates.round,
-        "test_accuracy": test.accuracy if test and has_classes else None,
-        "test_loss": test.loss if test else None,
-        **{f"test_{key}": value for key, value in values.items()},
-        "train_loss": sum(u.share * u.metrics["train_loss"] for u in accepted) if accepted else None,
-        "clients": len(accepted),
-        "examples": sum(update.examples for update in accepted),
-        "seconds": round(seconds, 3),
-        "bytes_up": counts.bytes_up,
-        "bytes_down": counts.bytes_down,
-        "rejected": counts.rejected,
-        "clipped": counts.clipped,
-        "dropped": sum(fault.dropped for fault in faults) + counts.missing,
-        "stragglers": sum(fault.work < 1 and not fault.dropped for fault in faults),
-        "late": counts.late,
-        "corrupted": counts.corrupted,
-        "restarted": counts.restarted,
-        "client_ids": list(updates.faults),
-        "class_accuracy": test.class_accuracy if test and has_classes else None,
-        "held_out_clients": summary.clients,
-        f"held_out_{primary.key}": summary.mean,
-        "held_out_std": summary.std,
-        "held_out_worst": summary.worst,
-    }
-    return cast(Row, {**row, **validation_columns(evaluation, federation, most)})

@@ -11,11 +11,10 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 
-from fedsol.core.messages import Missing, ServerState, Update
-from fedsol.engines.base import Aggregation, Engine
+from fedsol.core.messages import Missing
+from fedsol.engines.base import Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
-from fedsol.engines.flower.privacy import aggregate_privately, check_privacy
 from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import Federation
 from fedsol.federation.tasks import A, EngineTask, EvaluateClient, Personalize, Train
@@ -39,7 +38,6 @@ class GridEngine(Engine):
     """
 
     def __init__(self, federation: Federation, grid: Grid | None, run: Path | None) -> None:
-        check_privacy(federation)
         self._federation = federation
         self._settings = federation.experiment.engine
         self._privacy = federation.experiment.privacy
@@ -78,9 +76,6 @@ class GridEngine(Engine):
             if client not in answered:
                 reason = "no answer in time" if client in nodes else "its node is not connected"
                 yield task, replace(self._missing(client, reason), reached=client in nodes)
-
-    def aggregate(self, before: ServerState, updates: Sequence[Update], rule: Aggregation) -> ServerState:
-        return aggregate_privately(self._privacy, before, updates, rule)
 
     @cached_property
     def _nodes(self) -> Nodes:

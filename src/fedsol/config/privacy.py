@@ -1,0 +1,73 @@
+"""`[privacy]`: its table, and when it is on."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from fedsol.config.fields import Positive
+from fedsol.config.tables import Settings, setting, shown
+
+LARGEST_EPSILON = 1000.0
+"""A budget beyond this limits nothing."""
+
+
+class PrivacySettings(Settings):
+    """`[privacy]`: differential privacy, turned on by epsilon or a noise multiplier (docs/privacy.md)."""
+
+    clipping: Literal["off", "server", "client"] | None = setting(
+        None,
+        "who clips updates; the server adds the noise (default: the server if `epsilon` or `noise_multiplier` is set, "
+        "otherwise off; `client`: nodes of Flower clip too)",
+    )
+    epsilon: float | None = setting(
+        None, "budget of the whole run; no round begins that would exceed it", gt=0, le=LARGEST_EPSILON
+    )
+    delta: float = setting(1e-5, "probability that more is revealed than epsilon says", gt=0, lt=1)
+    noise_multiplier: float | None = setting(
+        None,
+        "standard deviation of the noise in the sum of updates, in units of clip_norm (default: what `epsilon` needs "
+        "for all rounds, otherwise 1)",
+        ge=0,
+    )
+    clip_norm: Positive | Literal["adaptive"] = setting(
+        1.0, "maximum norm of an update's change to the weights; `adaptive` follows the norms of the updates"
+    )
+    clip_quantile: float = setting(0.5, "adaptive: share of the updates that should be no longer", gt=0, lt=1)
+    clip_start: float = setting(0.1, "adaptive: maximum norm in round 1", gt=0)
+    accountant: Literal["pld", "rdp"] = setting(
+        "pld", "how epsilon is computed: by privacy loss distributions, or by Rényi divergences (a larger bound)"
+    )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether updates are clipped and noised."""
+        return privacy_is_on(self.model_dump())
+
+    @property
+    def first_norm(self) -> float:
+        """The maximum norm of an update in round 1."""
+        return self.clip_start if self.clip_norm == "adaptive" else self.clip_norm
+
+    @field_validator("clip_norm", mode="before")
+    @classmethod
+    def _check_clip_norm(cls, value: Any) -> Any:
+        if value != "adaptive" and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+            raise ValueError(f"must be 'adaptive' or a number greater than 0 (got {shown(value)})")
+        return value
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if self.epsilon is not None and self.noise_multiplier == 0:
+            raise ValueError("noise_multiplier: 0 is not allowed with epsilon: without noise, epsilon is infinite")
+        if self.clipping == "client" and self.clip_norm == "adaptive":
+            raise ValueError("clip_norm: 'adaptive' is not allowed with clipping = 'client'; allowed: a number")
+        return self
+
+
+def privacy_is_on(table: Mapping[str, Any]) -> bool:
+    """Return whether the keys of `[privacy]`, valid or not, turn it on."""
+    clipping = table.get("clipping")
+    if clipping is not None:
+        return bool(clipping != "off")
+    return any(table.get(key) is not None for key in ("epsilon", "noise_multiplier"))

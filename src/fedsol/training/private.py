@@ -1,0 +1,181 @@
+"""What `[privacy]` makes of the rounds of a run: released quantities clipped, noised and accounted for."""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedsol.config.privacy import PrivacySettings
+from fedsol.core.messages import ServerState, Update
+from fedsol.core.weights import Weights, pick
+from fedsol.errors import InputError
+from fedsol.federation.federation import Federation
+from fedsol.federation.sampling import sample_clients, sample_size, trains_alone
+from fedsol.privacy.account import Account, DeployedAccount
+from fedsol.privacy.accounting import Mechanism, require_accounting, solve_noise
+from fedsol.privacy.noise import FROM_SYSTEM, SIMULATED, Draw, from_system, secret_sample, simulated
+from fedsol.privacy.release import Noise, adapted, clipped_sum, noised_mean, noised_share
+from fedsol.runs.rows import Row
+from fedsol.training.updates import expected_answers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PrivateRounds:
+    """The releases of a run: one for every round, of one mechanism."""
+
+    settings: PrivacySettings
+    account: Account
+    released: tuple[str, ...]
+    """Names of the weights that clients train."""
+    words: str
+    """Where the noise comes from, as every output says."""
+    draw_for: Callable[[int], Draw]
+    sample: Callable[[int], list[int]]
+
+    @property
+    def noise(self) -> Noise:
+        """The noise of every release."""
+        return Noise(self.account.mechanism.noise_multiplier, self.settings.clip_norm == "adaptive")
+
+    def release(
+        self, before: ServerState, updates: Sequence[Update], round_number: int
+    ) -> tuple[list[Update], ServerState, int]:
+        """Return what the method may see of a round, the server with its next clipping norm, and how many were clipped.
+
+        It sees the noised mean, once for each client that was sampled, and nothing that depends on who answered: so
+        whatever it computes is as private as the mean.
+        """
+        self.account.charge(round_number)
+        clip_norm, clients = before.clip_norm or self.settings.first_norm, self.account.mechanism.sampled
+        draw, anchor = self.draw_for(round_number), pick(before.weights, self.released)
+        found = clipped_sum(anchor, [update.weights for update in updates], clip_norm)
+        mean = noised_mean(found, clip_norm, self.noise, clients, draw)
+        weights = {**before.weights, **_moved(anchor, mean)}
+        after = before
+        if self.noise.adaptive:
+            share = noised_share(found, self.noise, clients, draw)
+            after = replace(before, clip_norm=adapted(clip_norm, share, self.settings.clip_quantile))
+        seen = [Update(client, weights, 1, 1, share=1 / clients) for client in range(clients)]
+        return seen, after, found.count - found.short
+
+    def announce(self, rounds: int) -> None:
+        """Say what the run will spend, and what it has spent if it is resumed."""
+        account, planned = self.account, self.account.mechanism.epsilon(rounds, self.account.delta)
+        log.warning(
+            "privacy: noise_multiplier = %g, %d of %d clients a round: epsilon = %.4g after %d rounds, delta %g%s; %s",
+            *(account.mechanism.noise_multiplier, account.mechanism.sampled, account.mechanism.total, planned, rounds),
+            *(account.delta, f", {account.epsilon:.4g} of it is spent" if account.releases else "", self.words),
+        )
+
+    def resume(self, rows: Sequence[Row]) -> None:
+        """Continue the account of a run with these rows, whatever the checkpoint covers of them."""
+        self.account.resume(len(rows), max((row.get("releases", 0) for row in rows), default=0))
+
+    def columns(self, before: ServerState) -> dict[str, Any]:
+        """Return what the row of a round says."""
+        account = self.account
+        return {
+            "epsilon": finite(account.epsilon),
+            "delta": account.delta,
+            "epsilon_next": finite(account.next_epsilon),
+            "releases": account.releases,
+            "clip_norm": before.clip_norm or self.settings.first_norm,
+            "noise": self.words,
+        }
+
+
+def _moved(anchor: Weights, change: Weights) -> Weights:
+    return {name: (tensor.double() + change[name]).to(tensor.dtype) for name, tensor in anchor.items()}
+
+
+def finite(epsilon: float) -> float | None:
+    """Return epsilon, or None without noise: JSON has no infinity."""
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def with_privacy(federation: Federation, known_noise: float | None = None) -> Federation:
+    """Return the federation with the noise of `[privacy]` resolved, or raise `InputError` if it would not cover.
+
+    `known_noise` is that of the run that is resumed.
+    """
+    settings = federation.experiment.privacy
+    if not settings.is_on:
+        return federation
+    _check_method(federation)
+    require_accounting()
+    noise = settings.noise_multiplier if settings.noise_multiplier is not None else known_noise
+    if noise is None:
+        noise = _solved(federation) if settings.epsilon is not None else 1.0
+    resolved = {"privacy.clipping": settings.clipping or "server", "privacy.noise_multiplier": noise}
+    federation = replace(federation, experiment=federation.experiment.override(resolved))
+    first = mechanism_of(federation).epsilon(1, settings.delta)
+    if settings.epsilon is not None and first > settings.epsilon:
+        raise InputError(
+            f"privacy.epsilon: must be at least {first:.4g}, what one round spends with noise_multiplier = {noise:g} "
+            f"(got {settings.epsilon:g})"
+        )
+    return federation
+
+
+def _solved(federation: Federation) -> float:
+    settings, rounds = federation.experiment.privacy, federation.experiment.rounds
+    assert settings.epsilon is not None
+    assert rounds is not None
+    return solve_noise(mechanism_of(federation), rounds, settings.epsilon, settings.delta)
+
+
+def mechanism_of(federation: Federation) -> Mechanism:
+    """Return what every round releases."""
+    experiment, clients = federation.experiment, federation.clients
+    settings = experiment.privacy
+    return Mechanism(sample_size(experiment, clients), clients, settings.noise_multiplier or 0.0, settings.accountant)
+
+
+def _check_method(federation: Federation) -> None:
+    """Raise `InputError` for a method or a model of which more is released than the noise covers."""
+    name = federation.experiment.algorithm["name"]
+    if trains_alone(federation.experiment):
+        raise InputError(
+            f"privacy: is not allowed with {name}, which releases nothing: no client takes part in a round"
+        )
+    payload, _ = expected_answers(federation, federation.initial_server(), federation.initial_state())
+    if payload:
+        sent = ", ".join(sorted({key.partition("/")[0] for key in payload}))
+        raise InputError(
+            f"privacy: is not allowed with {name}: its clients send more than weights ({sent}), which the noise would "
+            "not cover"
+        )
+    if federation.model.buffers:
+        raise InputError("privacy: is not allowed with a model that has running statistics (batch norm)")
+
+
+def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateRounds | None:
+    """Return the private rounds of a simulation, or of a deployment with this run directory; None if it is off."""
+    experiment = federation.experiment
+    settings, total = experiment.privacy, federation.clients
+    if not settings.is_on:
+        return None
+    mechanism = mechanism_of(federation)
+    released = tuple(name for name in federation.model.names if name not in federation.untrained)
+    account = (mechanism, settings.delta, settings.epsilon)
+    if deployed_in is None:
+        return PrivateRounds(
+            settings,
+            Account(*account),
+            released,
+            SIMULATED,
+            lambda round_number: simulated(experiment.seed, round_number),
+            lambda round_number: sample_clients(experiment, total, round_number),
+        )
+    return PrivateRounds(
+        settings,
+        DeployedAccount(*account, folder=deployed_in),
+        released,
+        FROM_SYSTEM,
+        lambda _round: from_system,
+        lambda _round: secret_sample(mechanism.sampled, total),
+    )
