@@ -163,6 +163,7 @@ def make_trial(plan: Plan, samples: int | None = None) -> Federation:
         "server.evaluate_last": 1,
         "engine.kind": "local" if plan.workers == 1 else "workers",
         "engine.workers": plan.workers,
+        "privacy.clipping": "off",
     }
     experiment = settings.override(changes).model_copy(update={"faults": type(settings.faults)()})
     examples = max(1, len(plan.dataset.train))
