@@ -18,9 +18,13 @@ from fedsol.training.private import private_rounds, with_privacy
 from tests.support.cases import experiment
 from tests.support.runs import StopAfter, assert_same_run, trained
 
-PAYLOAD = {"scaffold", "fednova"}
+PAYLOAD = {"scaffold", "fednova", "fedcm", "fedgamma", "fedlesam-s", "fedsmoo", "mofedsam"}
 """Methods whose clients send more than weights."""
-ALLOWED = sorted(ALGORITHMS.keys() - PAYLOAD - {"local-only"})
+OFTEN = {"fedavg", "feddyn", "moon", "fedsol", "fedbabu"}
+ALLOWED = [
+    pytest.param(name, marks=() if name in OFTEN else pytest.mark.full)
+    for name in sorted(ALGORITHMS.keys() - PAYLOAD - {"local-only"})
+]
 
 
 def private(name="fedavg", **changes):
