@@ -45,14 +45,12 @@ def step_of(federation: Federation, table: dict[str, object]) -> Callable[[], No
     local = add(anchor, clone(anchor), 0.01)
     previous = algorithm.init_client(add(anchor, anchor, -0.01), {})
     state = algorithm.begin(task, algorithm.init_server(anchor), previous)
-    optimizer = make_optimizer(federation.experiment.client, list(local.values()), 0.01)
+    optimizer = make_optimizer(federation.experiment.client, local, 0.01)
     ready = cycle(list(islice(training_batches(federation), 8)))
 
     def step() -> None:
         gradient, _ = algorithm.gradient(task, local, next(ready), state)
-        for name, tensor in local.items():
-            tensor.grad = gradient[name]
-        optimizer.step()
+        optimizer.step(gradient)
 
     return step
 

@@ -26,7 +26,7 @@ from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.types import Dataset, Split
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation, assemble, fill_defaults
-from fedsol.federation.local_training import give_gradients, make_task
+from fedsol.federation.local_training import make_task
 from fedsol.federation.optimizer import make_optimizer
 from fedsol.plots.panels import bar_panel
 from fedsol.plots.style import INK, Figure, new_figure
@@ -116,7 +116,7 @@ class LocalStep:
         self.proximal: Proximal | None = None
         if isinstance(algorithm, ProximalAlgorithm):
             self.proximal = algorithm.proximal_loss(self.task, self.state)
-        self._optimizer = make_optimizer(settings, list(self.local.values()), settings.lr)
+        self._optimizer = make_optimizer(settings, self.local, settings.lr)
 
     def gradient(self) -> tuple[Weights, Tensor]:
         """Return the gradient as fedsol computes it."""
@@ -142,10 +142,7 @@ class LocalStep:
     def take(self) -> None:
         """Take the step: gradient and optimizer."""
         gradient, _ = self.gradient()
-        give_gradients(self.local, gradient)
-        self._optimizer.step()
-        for tensor in self.local.values():
-            tensor.grad = None
+        self._optimizer.step(gradient)
 
 
 def random_batch(federation: Federation) -> Batch:

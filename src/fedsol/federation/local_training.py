@@ -124,7 +124,7 @@ class _BatchLoop:
         settings, algorithm = self.training.settings, self.algorithm
         untrained = untrained_names(algorithm, settings, self.task.model)
         trained = {name: tensor for name, tensor in local.items() if name not in untrained}
-        optimizer = make_optimizer(settings, list(trained.values()), algorithm.learning_rate(self.training.lr))
+        optimizer = make_optimizer(settings, trained, algorithm.learning_rate(self.training.lr))
         total = torch.zeros((), device=self.training.device)
         steps, last_step = 0, steps_of(len(self.data.indices), self.job.work, settings, algorithm)
         generator = generator_for(self.training.seed, "client", self.job.round, self.job.client)
@@ -135,19 +135,13 @@ class _BatchLoop:
                 gradients, loss, state = algorithm.step(self.task, local, batch, state)
                 if gradients.keys() != local.keys():
                     raise _wrong_names(algorithm, gradients, local)
-                give_gradients(trained, gradients)
-                if settings.clip_norm is not None:
-                    torch.nn.utils.clip_grad_norm_(list(trained.values()), settings.clip_norm)
-                optimizer.step()
+                optimizer.step(gradients)
                 total += loss
                 steps += 1
             after_epoch(epoch, {**local, **self.task.buffers})
-            for group in optimizer.param_groups:
-                group["lr"] *= self.training.lr_decay
+            optimizer.decay(self.training.lr_decay)
             if steps == last_step:
                 break
-        for tensor in local.values():
-            tensor.grad = None
         return float(total) / max(steps, 1), steps, state
 
     def _epoch(self, generator: torch.Generator) -> Iterator[Batch]:
@@ -163,16 +157,3 @@ def _wrong_names(algorithm: Algorithm, gradients: Weights, local: Weights) -> In
         f"algorithm.name: the gradient of {type(algorithm).__name__} must have the names of the weights; "
         f"missing {missing}, unknown {unknown}"
     )
-
-
-def give_gradients(weights: Weights, gradients: Weights) -> None:
-    """Set `grad` of every weight, in the memory layout of the weight itself.
-
-    A fused optimizer reads both side by side and ignores their strides, but the gradient of a channels-last convolution
-    has different strides than its weight. (`backward()` corrects that, `torch.autograd.grad` does not.)
-    """
-    for name, weight in weights.items():
-        gradient = gradients[name]
-        if gradient.shape == weight.shape and gradient.stride() != weight.stride():
-            gradient = torch.empty_like(weight).copy_(gradient)
-        weight.grad = gradient
