@@ -45,6 +45,25 @@ def test_help_needs_no_torch():
         assert command in said
 
 
+def test_a_round_waits_for_torch_and_nothing_else():
+    """Neither for torch's compiler, which its optimizers import, nor for what draws the curves at the end."""
+    code = (
+        "import sys, fedsol\n"
+        "from fedsol.cli.run import run\n"
+        "class Stop(fedsol.Callback):\n"
+        "    def round_finished(self, result):\n"
+        "        print(*sys.modules); sys.stdout.flush(); sys.exit()\n"
+        "import fedsol.training.progress as progress\n"
+        "progress.progress = lambda console, label: Stop()\n"
+        "run(changes=['engine.kind=local', 'client.epochs=1'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    modules = set(done.stdout.split())
+    assert "torch" in modules
+    assert not modules & {*HEAVY - {"torch"}, "torch._dynamo"}
+
+
 @pytest.mark.parametrize(
     "arguments", [("list", "algorithms"), ("list", "datasets"), ("list", "models"), ("reproduce", "list")]
 )

@@ -16,15 +16,10 @@ from fedsol.core.randomness import generator_for
 from fedsol.core.weights import clone
 from fedsol.data.batches import batches
 from fedsol.data.types import Dataset, Split
+from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
-from fedsol.federation.local_training import (
-    ClientData,
-    LocalTraining,
-    epochs_of,
-    give_gradients,
-    steps_of,
-    train_client,
-)
+from fedsol.federation.local_training import ClientData, LocalTraining, epochs_of, steps_of, train_client
+from fedsol.federation.optimizer import laid_out_like
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model
 from tests.support.toys import split
@@ -161,14 +156,15 @@ def test_steps_are_counted_for_stragglers_and_groups_of_batches():
 def test_gradients_are_laid_out_as_their_weights():
     weight = torch.zeros(4, 3, 5, 5)
     gradient = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
-    give_gradients({"w": weight}, {"w": gradient})
-    assert weight.grad.stride() == weight.stride() != gradient.stride()
-    assert torch.equal(weight.grad, gradient)
+    found = laid_out_like(weight, gradient, "w")
+    assert found.stride() == weight.stride() != gradient.stride()
+    assert torch.equal(found, gradient)
 
 
-def test_a_gradient_of_another_shape_is_not_stretched():
-    with pytest.raises(RuntimeError, match="size"):
-        give_gradients({"w": torch.zeros(4, 3)}, {"w": torch.ones(3)})
+@pytest.mark.parametrize("gradient", [torch.ones(3), torch.ones(4, 3, dtype=torch.float64)])
+def test_a_gradient_of_another_size_or_type_is_refused(gradient):
+    with pytest.raises(InputError, match=r"algorithm.name: the gradient of 'w' must have its size and type, \(4, 3\)"):
+        laid_out_like(torch.zeros(4, 3), gradient, "w")
 
 
 def test_without_a_gpu_the_device_is_the_processor(monkeypatch, tiny):

@@ -1,9 +1,12 @@
 """Optimizer settings that cannot be used are refused before anything is read or written."""
 
 import pytest
+import torch
 
 import fedsol
 from fedsol import Experiment, InputError
+from fedsol.config.tables import ClientSettings
+from fedsol.federation.optimizer import make_optimizer
 from fedsol.studies.run_many import RunSpec, run_many
 from tests.support.cli import fedsol as command
 
@@ -38,3 +41,27 @@ def test_every_command_refuses_it_at_once(name, tmp_path, monkeypatch):
     assert done.exit_code == 2, done.output
     assert "client.optimizer: unknown value 'sdg'; did you mean 'sgd'?" in done.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("changes", [{}, {"momentum": 0.0}, {"weight_decay": 0.0}, {"clip_norm": 0.5}])
+def test_plain_sgd_is_torchs_own_to_the_last_bit(changes):
+    """Without its class: for many steps, a learning rate that falls, and a gradient in another memory layout."""
+    settings = ClientSettings(**{"lr": 0.1, "weight_decay": 0.01, **changes})
+    generator = torch.Generator().manual_seed(0)
+    weights = {"conv": torch.randn(8, 3, 5, 5, generator=generator), "bias": torch.randn(8, generator=generator)}
+    expected = {name: tensor.clone() for name, tensor in weights.items()}
+    ours = make_optimizer(settings, weights, settings.lr)
+    options = {"lr": settings.lr, "momentum": settings.momentum, "weight_decay": settings.weight_decay}
+    torchs = torch.optim.SGD(expected.values(), **options, fused=True)
+    for _ in range(5):
+        gradients = {name: torch.randn(tensor.shape, generator=generator) for name, tensor in weights.items()}
+        for name, tensor in expected.items():
+            tensor.grad = gradients[name].clone()
+        if settings.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(expected.values(), settings.clip_norm)
+        torchs.step()
+        ours.step({**gradients, "conv": gradients["conv"].to(memory_format=torch.channels_last)})
+        ours.decay(0.9)
+        torchs.param_groups[0]["lr"] *= 0.9
+        assert all(torch.equal(weights[name], expected[name]) for name in weights)
+        assert all(tensor.grad is None for tensor in weights.values())

@@ -1,8 +1,9 @@
 """`fedsol run`: train one experiment."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,11 @@ from fedsol.cli.options import (
     shortcuts,
 )
 from fedsol.errors import InputError
+
+if TYPE_CHECKING:
+    from fedsol.config.experiment import Experiment
+    from fedsol.reports.live import LiveView
+    from fedsol.training.loop import Callback
 
 
 def run(
@@ -45,10 +51,7 @@ def run(
     ] = "",
 ) -> None:
     """Run one experiment (default: the quick start on embedded data). Given a run directory, resume that run."""
-    from fedsol.analysis.rounds import callbacks_for
     from fedsol.config.overrides import parse_override, split_list
-    from fedsol.plots.curves import has_values, result_curves
-    from fedsol.reports.live import LiveView
     from fedsol.runs.directory import RunDirectory
     from fedsol.trackers import check_tracker, make_tracker
     from fedsol.training.loop import train
@@ -74,10 +77,9 @@ def run(
         raise InputError("--resume: needs --out, the directory of the run")
     label = settings.algorithm["name"].rpartition(":")[2]
     out = out or new_directory(f"{settings.data.short_name}-{label}-seed{settings.seed}")
-    live_report: AbstractContextManager[LiveView | None] = LiveView(out, port or 0) if live else nullcontext()
     before = len(RunDirectory(out).read_rows()) if resume and RunDirectory(out).exists else 0
-    with resume_hint(out, f"fedsol run {out}"), live_report as view:
-        callbacks = [progress(console, label), *callbacks_for(split_list(analyze), out, settings)]
+    with resume_hint(out, f"fedsol run {out}"), _live_report(out, port or 0) if live else nullcontext() as view:
+        callbacks = [progress(console, label), *_recorders(split_list(analyze), out, settings)]
         callbacks += [make_tracker(name, out) for name in trackers]
         if view is not None:
             say(f"Live report, until the run ends: {view.address}")
@@ -86,6 +88,8 @@ def run(
     if before and len(result.rows) == before:
         more = "" if result.stopped else f"; for more of them: fedsol run {out} --rounds {2 * before}"
         say(f"The run was already finished: {before} of {result.experiment.rounds} rounds{more}")
+    from fedsol.plots.curves import has_values, result_curves  # late, as no round waits for matplotlib
+
     files = ["metrics.jsonl", "summary.json"]
     if any(map(has_values, result_curves([(label, [result.rows])], result.primary)[0])):
         files.insert(0, result.plot(out / "curve.png").name)
@@ -100,3 +104,18 @@ def run(
     if result.selection.has_validation:
         say(f"Best validation {shown.title}: {shown.text(result.best_validation)}, saved in checkpoints/best.")
     say(f"Everything is in {out} ({', '.join(files)}).")
+
+
+def _live_report(out: Path, port: int) -> "LiveView":
+    from fedsol.reports.live import LiveView
+
+    return LiveView(out, port)
+
+
+def _recorders(names: Sequence[str], out: Path, experiment: "Experiment") -> "list[Callback]":
+    """Return the callbacks of `--analyze`, now or when the run began; their modules import matplotlib."""
+    if not names and not (out / "analysis").exists():
+        return []
+    from fedsol.analysis.rounds import callbacks_for
+
+    return callbacks_for(names, out, experiment)

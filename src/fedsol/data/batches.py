@@ -4,9 +4,10 @@ Images are normalized; for training they are also cropped, flipped and cut out. 
 everything random comes from the generator that is passed in.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 
 import torch
@@ -17,6 +18,9 @@ from fedsol.data.types import MASK, Augmentation, Dataset, Inputs, Split, pick
 
 DRAWS_PER_IMAGE = 5
 """Row offset, column offset, flip, cutout row and cutout column."""
+
+NORMALIZED_AT_ONCE = 2**22
+"""Bytes of a client's images, as a model sees them, up to which they are normalized once and not in every epoch."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,25 @@ def batches(
 
     The order and the augmentation come from `generator` alone (a CPU generator).
     """
-    split = dataset.train
+    split, transform = dataset.train, partial(augment, dataset=dataset, generator=generator)
+    images = split.images
+    if images is not None and torch.device(device).type == "cpu" and _is_only_normalized(dataset, len(indices)):
+        split = Split(normalize(images[indices], dataset), split.labels[indices])
+        indices = torch.arange(len(indices))
+        transform = partial(_unchanged, generator=generator)
     for _ in range(epochs):
         order = indices[torch.randperm(len(indices), generator=generator)]
         for chosen in torch.split(order, batch_size):
             if len(chosen):
-                yield _batch(split, chosen, device, lambda images: augment(images, dataset, generator))
+                yield _batch(split, chosen, device, transform)
+
+
+def _is_only_normalized(dataset: Dataset, count: int) -> bool:
+    """Return whether training changes nothing about so many images but their scale, and they are few."""
+    settings = dataset.augmentation
+    is_changed = settings.pad or settings.flip or settings.cutout
+    size = 4 * count * math.prod(dataset.input_shape)
+    return not is_changed and size <= NORMALIZED_AT_ONCE
 
 
 def in_groups(stream: Iterator[Batch], count: int) -> Iterator[Batch]:
@@ -120,8 +137,7 @@ def augment(inputs: Tensor, dataset: Dataset, generator: torch.Generator) -> Ten
     """
     if inputs.dtype != torch.uint8:
         return inputs
-    choices = torch.rand(DRAWS_PER_IMAGE, len(inputs), generator=generator, dtype=torch.float64)
-    choices = choices.to(inputs.device)
+    choices = _draw(len(inputs), generator).to(inputs.device)
     settings = dataset.augmentation
     images = inputs
     if settings.pad or settings.flip:
@@ -130,6 +146,16 @@ def augment(inputs: Tensor, dataset: Dataset, generator: torch.Generator) -> Ten
     if settings.cutout:
         images = _cut_out(images, settings.cutout, choices[3:])
     return _with_channels(images, dataset.channels)
+
+
+def _draw(images: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(DRAWS_PER_IMAGE, images, generator=generator, dtype=torch.float64)
+
+
+def _unchanged(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Return images that no transform changes; their draws are made, on which the order of later epochs depends."""
+    _draw(len(images), generator)
+    return images
 
 
 def _below(choice: Tensor, limit: int) -> Tensor:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -127,9 +128,10 @@ class _BatchLoop:
         optimizer = make_optimizer(settings, trained, algorithm.learning_rate(self.training.lr))
         total = torch.zeros((), device=self.training.device)
         steps, last_step = 0, steps_of(len(self.data.indices), self.job.work, settings, algorithm)
-        generator = generator_for(self.training.seed, "client", self.job.round, self.job.client)
-        for epoch in range(1, math.ceil(epochs_of(len(self.data.indices), settings, algorithm)) + 1):
-            for batch in self._epoch(generator):
+        epochs = math.ceil(epochs_of(len(self.data.indices), settings, algorithm))
+        stream, per_epoch = self._batches(epochs), -(-len(self.data.indices) // settings.batch_size)
+        for epoch in range(1, epochs + 1):
+            for batch in in_groups(islice(stream, per_epoch), algorithm.batches_per_step):
                 if steps == last_step:
                     break
                 gradients, loss, state = algorithm.step(self.task, local, batch, state)
@@ -144,11 +146,12 @@ class _BatchLoop:
                 break
         return float(total) / max(steps, 1), steps, state
 
-    def _epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """Return the batches of one epoch, each as large as one step of the algorithm takes."""
-        data, training = self.data, self.training
-        stream = batches(data.dataset, data.indices, training.settings.batch_size, 1, generator, training.device)
-        return in_groups(stream, self.algorithm.batches_per_step)
+    def _batches(self, epochs: int) -> Iterator[Batch]:
+        """Return the batches of all epochs."""
+        data, training, job = self.data, self.training, self.job
+        generator = generator_for(training.seed, "client", job.round, job.client)
+        size = training.settings.batch_size
+        return batches(data.dataset, data.indices, size, epochs, generator, training.device)
 
 
 def _wrong_names(algorithm: Algorithm, gradients: Weights, local: Weights) -> InputError:
