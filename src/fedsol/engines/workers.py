@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import json
 import logging
 import math
 import multiprocessing
@@ -15,7 +14,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -26,12 +25,12 @@ import torch
 from torch import Tensor
 
 from fedsol.config.experiment import Experiment
-from fedsol.core.files import tensors_from_bytes, tensors_to_bytes
 from fedsol.core.messages import Job, State, Update, pack_update, unpack_update
 from fedsol.core.user_code import describe_user_error, user_place
-from fedsol.core.weights import Weights, prefixed, without_prefix
+from fedsol.core.weights import Weights, clone, prefixed, without_prefix
 from fedsol.data.types import Dataset
 from fedsol.engines.base import Engine
+from fedsol.engines.shared import Channel, Message, Outbox, Placed
 from fedsol.errors import InputError, RunError, UserCodeError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation, assemble
@@ -52,29 +51,6 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 3
 """How many times a task is tried before its dying or silent workers stop the run."""
 
-Message = dict[str, Any]
-
-
-class Channel:
-    """One end of a pipe between processes. A message is a dict of plain values (JSON) and tensors (safetensors)."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def send(self, message: Message, tensors: State | None = None) -> None:
-        """Send a message; raise OSError if the other end is gone."""
-        self.send_bytes(message, tensors_to_bytes(tensors or {}))
-
-    def send_bytes(self, message: Message, content: bytes) -> None:
-        """Send a message whose tensors are serialized already."""
-        self.connection.send_bytes(json.dumps(message).encode())
-        self.connection.send_bytes(content)
-
-    def receive(self) -> tuple[Message, State]:
-        """Wait for a message; raise EOFError or OSError if the other end is gone."""
-        message = json.loads(self.connection.recv_bytes())
-        return message, tensors_from_bytes(self.connection.recv_bytes())
-
 
 class WorkersEngine(Engine):
     """A pool of processes, started once. The data is shared with them; global weights go to each once a round.
@@ -90,7 +66,8 @@ class WorkersEngine(Engine):
         self._workers = [_Worker(self._context, federation) for _ in range(count)]
         self._weights: Weights | None = None
         self._broadcast: State = {}
-        self._round = b""
+        self._outbox = Outbox()
+        self._round: Placed | None = None
         self.workers = count
 
     def run(self, tasks: Sequence[EngineTask[A]]) -> Iterator[tuple[EngineTask[A], A]]:
@@ -124,12 +101,14 @@ class WorkersEngine(Engine):
             worker.stop()
 
     def _begin_round(self, task: EngineTask[Any]) -> None:
-        """Serialize what every worker needs before its first task; weights that it already has are not sent again."""
+        """Write what every worker needs before its first task, once; weights that it already has are not sent again."""
         weights, broadcast = task.shared()
         if weights is self._weights and not broadcast and not self._broadcast:
             return
         self._weights, self._broadcast = weights, broadcast
-        self._round = tensors_to_bytes({**prefixed("weights", weights), **prefixed("broadcast", broadcast)})
+        if self._round is not None:
+            self._outbox.release([self._round.place.number])
+        self._round = self._outbox.put({**prefixed("weights", weights), **prefixed("broadcast", broadcast)})
         for worker in self._workers:
             worker.has_weights = False
 
@@ -178,12 +157,12 @@ class _Worker:
         self.channel = Channel(ours)
         self.has_weights = False
 
-    def begin(self, task: EngineTask[Any], weights: bytes) -> None:
+    def begin(self, task: EngineTask[Any], weights: Placed | None) -> None:
         """Send a task, and before it the round's weights if they are not there yet."""
-        state = task.complete_job().state if isinstance(task, Train) else {}
+        state = self.channel.put(task.complete_job().state if isinstance(task, Train) else {})
         try:
             if not self.has_weights:
-                self.channel.send_bytes({"kind": "round"}, weights)
+                self.channel.send({"kind": "round"}, weights)
                 self.has_weights = True
             self.channel.send(_message(task), state)
         except OSError:
@@ -233,7 +212,8 @@ def serve(
         except (EOFError, OSError):
             return
         if message["kind"] == "round":
-            weights, broadcast = without_prefix("weights", tensors), without_prefix("broadcast", tensors)
+            mine = clone(tensors)  # what user code does to them, no other worker sees
+            weights, broadcast = without_prefix("weights", mine), without_prefix("broadcast", mine)
             continue
         try:
             federation.model.check_frozen(frozen_sha256, "of the main process")
@@ -243,7 +223,7 @@ def serve(
         except (Exception, SystemExit) as error:  # own code may call sys.exit
             found = {"message": describe_user_error(error), "place": user_place(error)}
             reply, content = {"kind": "error", "traceback": traceback.format_exc(), **found}, {}
-        channel.send(reply, content)
+        channel.send(reply, channel.put(content))
 
 
 def _message(task: EngineTask[Any]) -> Message:
@@ -293,7 +273,8 @@ def _reply(answer: Update | Tally | PersonalResult) -> tuple[Message, State]:
 def _answer_from(message: Message, tensors: State) -> Any:
     """Return the answer in a reply."""
     if message["kind"] == "update":
-        return unpack_update(message, tensors)
+        update = unpack_update(message, tensors)
+        return replace(update, state=clone(update.state))  # it is kept when the rest of the update is not
     if message["kind"] == PersonalResult.__name__:
         return PersonalResult.from_values(message["values"])
     scores = Scores(without_prefix("added", tensors), without_prefix("lined-up", tensors))
