@@ -1,7 +1,6 @@
 """Tensors between processes: the same values, no copy on arrival, no name, and no memory that is left behind."""
 
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -121,7 +120,7 @@ def test_a_killed_run_leaves_no_memory(tiny, tmp_path):
     for process in processes[1:]:
         while Path(f"/proc/{process}").exists() and "Z" not in Path(f"/proc/{process}/stat").read_text().split()[2]:
             time.sleep(0.01)
-    assert not [name for name in os.listdir("/dev/shm") if name.startswith("fedsol")]
+    assert not list(Path("/dev/shm").glob("fedsol*"))
 
 
 def test_updates_may_outlive_their_round(tiny):
