@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from tools import listing
+from tools import listing, method_costs
 from tools.reference import render
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -26,6 +26,11 @@ def test_the_reference_page_is_current():
 
 def test_the_names_that_are_listed_are_current():
     assert listing.PLACE.read_text(encoding="utf-8") == listing.render(), "run `make docs`"
+
+
+def test_the_table_of_costs_is_current():
+    page = (REPOSITORY / "docs" / "algorithms" / "README.md").read_text(encoding="utf-8")
+    assert page == method_costs.page(), "run `make docs`"
 
 
 def test_a_wheel_works_with_nothing_of_the_repository_beside_it(tmp_path):

@@ -15,7 +15,6 @@ from fedsol.algorithms.proximal import OutputLoss, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
 from fedsol.analysis.base import Analysis, Runs
-from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.experiment import Experiment
 from fedsol.core.memory import peak_bytes
 from fedsol.core.messages import State
@@ -32,8 +31,12 @@ from fedsol.plots.panels import bar_panel
 from fedsol.plots.style import INK, Figure, new_figure
 from fedsol.studies.variants import parse_variants
 
+BASELINES = (
+    *("fedavg", "fedprox", "fednova", "scaffold", "fedntd", "fedsam", "fedasam", "feddyn", "moon"),
+    *("local-only", "perfedavg", "fedbabu", "knn-per"),
+)
 METHODS: dict[str, dict[str, object]] = {
-    **{name: {"name": name} for name in ALGORITHMS if name not in ("fedsol", "fedsol-ablation", "perturbed")},
+    **{name: {"name": name} for name in BASELINES},
     "fedsol (head)": {"name": "fedsol"},
     "fedsol (body)": {"name": "fedsol", "perturb": "body"},
     "fedsol (all)": {"name": "fedsol", "perturb": "all"},
@@ -111,8 +114,10 @@ class LocalStep:
         task = make_task(federation.model, initial, settings.lr, settings.momentum, federation.objective)
         self.task: Task = replace(task, labels=lambda: batch.labels)
         self.local: Weights = clone(add(anchor, anchor, AWAY))
-        self.own: State = algorithm.init_client(add(anchor, anchor, -AWAY), buffers)
-        self.state: State = algorithm.begin(self.task, algorithm.init_server(anchor), self.own)
+        server = algorithm.init_server(anchor)
+        first = algorithm.begin(self.task, server, algorithm.init_client(add(anchor, anchor, -AWAY), buffers))
+        self.own: State = algorithm.finish(self.task, self.local, 1, first)[0]
+        self.state: State = algorithm.begin(self.task, server, self.own)
         self.proximal: Proximal | None = None
         if isinstance(algorithm, ProximalAlgorithm):
             self.proximal = algorithm.proximal_loss(self.task, self.state)
