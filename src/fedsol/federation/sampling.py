@@ -92,3 +92,9 @@ def central_validation(experiment: Experiment, partition: Sequence[Tensor]) -> T
         return torch.zeros(0, dtype=torch.int64)
     rest = [split_samples(experiment, indices, client).training for client, indices in enumerate(partition)]
     return hold_out(torch.cat(rest).sort().values, share, generator_for(experiment.seed, "validation set"))[1]
+
+
+def validation_size(experiment: Experiment, partition: Sequence[Tensor]) -> int:
+    """Return how many samples the validation sets of the server and of all clients have together."""
+    own = sum(len(split_samples(experiment, indices, client).validation) for client, indices in enumerate(partition))
+    return own + len(central_validation(experiment, partition))
