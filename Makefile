@@ -8,7 +8,7 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    FedSOL against FedAvg on embedded data: a table and a picture"
+	@echo "make demo    FedSOL against FedAvg on embedded data: a table, two pictures, and what they show"
 	@echo "make test    the tests"
 	@echo "make test-all  the tests, every promise for every setting, every real deployment (half an hour)"
 	@echo "make mutants small errors put into the mathematics, one by one: which does no test notice? (some minutes)"
@@ -24,25 +24,31 @@ help:
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@echo "Installing fedsol into $(VENV): PyTorch and a few smaller packages, some minutes at the first time."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --editable .
+	$(PIP) install --progress-bar on --editable .
 	@touch $@
 
 # What the tests need is heavy (Flower, Ray, trackers), and a demo does without.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[dev,flower]'
+	@echo "Installing what the tests need: Flower, Ray, trackers, exporters."
+	$(PIP) install --progress-bar on --editable '.[dev,flower]'
 	@touch $@
 
 demo: $(VENV)/.installed
 	@rm -rf demo
-	$(BIN)/fedsol compare quickstart --algorithm fedavg,fedsol --seeds 0,1,2 --out demo
+	@echo "FedAvg and FedSOL on small images of clothes, 100 clients with few classes each, three seeds:"
+	$(BIN)/fedsol compare quickstart --algorithm fedavg,fedsol --seeds 0,1,2 --jobs 2 --out demo
+	@echo "What local training preserves of the global model's knowledge:"
+	$(BIN)/fedsol analyze demo --what preservation --out demo
 	@echo
-	@echo "Try next:"
-	@echo "  $(BIN)/fedsol run --set algorithm.rho=1.0 --set data.partition.alpha=0.5"
-	@echo "  $(BIN)/fedsol compare -a fedavg -a fedsol:perturb=all -a fedsol:strength=adaptive"
-	@echo "  $(BIN)/fedsol partition --out demo/partition    # who has which classes: demo/partition/partition.png"
-	@echo "  $(BIN)/fedsol report demo -o demo/report.html   # one page about all of it, to open in a browser"
-	@echo "  $(BIN)/fedsol list experiments                  # the paper's, ready to run"
+	@echo "Two pictures: demo/curves.png (test accuracy by round), demo/preservation.png (before and after local training)."
+	@echo "Not picked for the win: docs/settings-tried.md has every setting we tried. Try next:"
+	@echo "  $(BIN)/fedsol run --set algorithm.rho=1.0     # the quick start alone, with another strength"
+	@echo "  $(BIN)/fedsol compare -a fedavg,fedntd,fedsol --set data.partition.shards=5"
+	@echo "  $(BIN)/fedsol partition --out demo/partition  # who has which classes: demo/partition/partition.png"
+	@echo "  $(BIN)/fedsol report demo -o demo/report.html # one page about all of it, to open in a browser"
+	@echo "  $(BIN)/fedsol list experiments                # the paper's, ready to run"
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal

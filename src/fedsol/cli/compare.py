@@ -22,6 +22,7 @@ from fedsol.errors import RunError
 if TYPE_CHECKING:
     from fedsol.config.task import Measure
     from fedsol.runs.run import Run
+    from fedsol.studies.compare import Result
     from fedsol.studies.run_many import Outcome
 
 BEST_OF_ANY = "of any round, chosen on the test set"
@@ -68,9 +69,21 @@ def compare(
         table = ResultTable(rows, primary)
         say(f"{title}, seeds {seeds}: {table.caption}")
         say_table(["algorithm", *table.headings], [[row["label"], *table.texts(row)] for row in rows])
+        say_verdict(results, primary)
         say(files)
     if failures := [failure for result in results for failure in result.failures]:
         raise RunError("\n".join(failures))
+
+
+def say_verdict(results: "Sequence[Result]", measure: "Measure") -> None:
+    """Say in words what a comparison shows."""
+    from fedsol.analysis.verdict import summarize, verdict
+    from fedsol.plots.curves import result_key
+
+    key, _ = result_key([row for result in results for run in result.runs for row in run.rows], measure)
+    named = [(result.variant.label, {run.experiment.seed: run.rows for run in result.runs}) for result in results]
+    if lines := verdict([summarize(label, seeds, key) for label, seeds in named], measure):
+        say("\n".join(["", *lines, ""]))
 
 
 def rounds_text(runs: "Sequence[Run]") -> str:

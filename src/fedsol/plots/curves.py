@@ -45,18 +45,22 @@ def has_values(curve: Curve) -> bool:
     return any(value is not None for row in curve.values for value in row)
 
 
-def result_curves(runs: Sequence[tuple[str, Sequence[Rows]]], measure: Measure = ACCURACY) -> tuple[list[Curve], str]:
-    """Return a curve for each label from the rows of its runs, and what the curves show.
+def result_key(rows: Rows, measure: Measure = ACCURACY) -> tuple[str, str]:
+    """Return under which key rows have their result, and what it is.
 
-    That is a metric on the global test set; if no run has one (in a deployment), on the clients' hold-out sets, or else
+    That is a metric on the global test set; if no row has one (in a deployment), on the clients' hold-out sets, or else
     on validation sets.
     """
-    every = [row for _, seeds in runs for rows in seeds for row in rows]
     test = (f"test_{measure.key}", f"test {measure.title}")
     held_out = (f"held_out_{measure.key}", f"{measure.title} on the clients' hold-out sets")
     validation = (f"validation_{measure.key}", f"validation {measure.title}")
-    known = (pair for pair in (test, held_out, validation) if any(row.get(pair[0]) is not None for row in every))
-    key, name = next(known, test)
+    known = (pair for pair in (test, held_out, validation) if any(row.get(pair[0]) is not None for row in rows))
+    return next(known, test)
+
+
+def result_curves(runs: Sequence[tuple[str, Sequence[Rows]]], measure: Measure = ACCURACY) -> tuple[list[Curve], str]:
+    """Return a curve of results (`result_key`) for each label from the rows of its runs, and what the curves show."""
+    key, name = result_key([row for _, seeds in runs for rows in seeds for row in rows], measure)
     curves = [
         curve_by_round(label, [{row["round"]: row.get(key) for row in rows} for rows in seeds]) for label, seeds in runs
     ]
