@@ -181,8 +181,8 @@ from tests.support.tensors import same_tensors
 from tests.support.cases import experiment
 table = {"name": "fedsol"}
 full = fedsol.train(experiment(table))
-local = fedsol.train(experiment(table, engine__autocast="bfloat16"))
-workers = fedsol.train(experiment(table, engine__autocast="bfloat16", engine__kind="workers", engine__workers=2))
+local = fedsol.train(experiment(table, engine__precision="bfloat16"))
+workers = fedsol.train(experiment(table, engine__precision="bfloat16", engine__kind="workers", engine__workers=2))
 assert not same_tensors(local.weights, full.weights)
 assert all(bool(torch.isfinite(t).all()) and t.dtype == torch.float32 for t in local.weights.values())
 assert same_tensors(workers.weights, local.weights)

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 import fedsol.config
-from fedsol import Experiment, InputError
+from fedsol import Experiment, InputError, Run
 from fedsol.algorithms.fedsol import FedSOL
 from fedsol.config.experiment import find_experiment
 from fedsol.config.overrides import apply_overrides, differing_keys, parse_override
@@ -204,3 +204,29 @@ def test_the_setting_of_papers_on_federated_sharpness():
     assert (client.weight_decay, client.clip_norm, server.lr_decay, server.fraction) == (1e-3, 10.0, 0.998, 0.1)
     assert (partition.kind, partition.clients, partition.alpha) == ("dirichlet-client", 100, 0.1)
     assert (experiment.data.name, experiment.model.name, experiment.rounds) == ("cifar10", "resnet18-gn", 800)
+
+
+def test_autocast_is_the_old_name_of_precision():
+    assert Experiment().engine.precision == "float32"
+    assert Experiment(engine={"autocast": "bfloat16"}) == Experiment(engine={"precision": "bfloat16"})
+    assert Experiment(engine={"autocast": None}) == Experiment()
+    reduced = Experiment().override({"engine.autocast": "bfloat16"})
+    assert reduced.engine.precision == "bfloat16"
+    assert reduced.override({"engine.precision": "float32"}).engine.precision == "float32"
+    assert "autocast" not in reduced.to_toml()
+    with pytest.raises(InputError, match="engine: `autocast` is the old name of `precision`, and they differ"):
+        Experiment(engine={"autocast": "bfloat16", "precision": "float32"})
+    with pytest.raises(InputError, match=r"engine\.precision: must be 'float32', 'bfloat16' or 'float16'"):
+        Experiment().override({"engine.autocast": "int8"})
+
+
+def test_a_run_that_was_written_with_the_old_name_is_read(tmp_path):
+    text = Experiment(engine={"precision": "bfloat16"}).to_toml()
+    for name, engine in {"new": text, "old": text.replace("precision =", "autocast =")}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "experiment.toml").write_text(engine)
+    old, new = (Run.load(tmp_path / name) for name in ("old", "new"))
+    assert old.settings == new.settings
+    assert old.experiment == new.experiment
+    (tmp_path / "old" / "experiment.toml").write_text("seed = 1\n")
+    assert Run.load(tmp_path / "old").settings["engine.precision"] == "float32"

@@ -11,6 +11,7 @@ from fedsol.cli import data, flower
 from fedsol.cli.analyze import analyze
 from fedsol.cli.choose import choose
 from fedsol.cli.compare import compare
+from fedsol.cli.doctor import doctor
 from fedsol.cli.estimate import estimate
 from fedsol.cli.export import export
 from fedsol.cli.init import init
@@ -61,7 +62,7 @@ def _group(name: str, description: str, commands: Mapping[str, Callable[..., Any
 TRAIN, PREPARE, UNDERSTAND, USE = "Train", "Prepare", "Understand", "Use the model"
 
 _add(app, {"run": run, "compare": compare, "sweep": sweep, "choose": choose, "reproduce": reproduce}, TRAIN)
-_add(app, {"init": init, "list": list_names, "partition": partition, "estimate": estimate}, PREPARE)
+_add(app, {"init": init, "list": list_names, "partition": partition, "estimate": estimate, "doctor": doctor}, PREPARE)
 _group("data", "Download datasets, or check their files.", {"fetch": data.fetch, "verify": data.verify}, PREPARE)
 _add(app, {"report": report, "analyze": analyze, "personalize": personalize}, UNDERSTAND)
 _add(app, {"predict": predict, "evaluate": evaluate, "export": export}, USE)

@@ -32,6 +32,11 @@ KEYS_WITHOUT_EFFECT = {
 }
 """Keys that may differ between the two halves of a resumed run: no result depends on them."""
 
+RENAMED = {"engine.autocast": "engine.precision"}
+"""Old names of keys, which stay valid."""
+WITHOUT_OLD_NAME = {"engine.precision": "float32"}
+"""What a run without the old key ran with."""
+
 
 def parse_override(text: str) -> tuple[str, Any]:
     """Return the key and the value of `key=value`, with the value in TOML notation; a bare word is a string."""
@@ -87,6 +92,7 @@ def apply_overrides(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> di
     Naming another algorithm drops the settings of the old one; naming a column of clients drops the kind of partition.
     """
     result = copy.deepcopy(dict(tables))
+    changes = {RENAMED.get(key, key): value for key, value in changes.items()}
     new_name = changes.get("algorithm.name")
     old = result.get("algorithm", {})
     if new_name is not None and isinstance(old, dict) and old.get("name") != new_name:

@@ -280,7 +280,9 @@ class EngineSettings(Settings):
     )
     workers: int | None = setting(None, "processes (default: the number of cores)", ge=1, le=1024)
     device: str = setting("cpu", "cpu, cuda (or cuda:1 …), mps or auto")
-    autocast: Literal["bfloat16", "float16"] | None = setting(None, "reduced precision for passes through the model")
+    precision: Literal["float32", "bfloat16", "float16"] = setting(
+        "float32", "of passes through the model; weights, losses and sums stay float32 (`fedsol doctor`: which pays)"
+    )
     address: str | None = setting(None, "flower: address of a Ray cluster to join")
     client_cpus: float = setting(1.0, "flower: CPUs that Ray reserves per client", gt=0)
     client_gpus: float = setting(0.0, "flower: GPUs that Ray reserves per client", ge=0)
@@ -290,6 +292,18 @@ class EngineSettings(Settings):
         gt=0,
     )
     patience: float = setting(60.0, "flower: seconds that a round waits for the nodes of all its clients", ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_the_old_name(cls, table: Any) -> Any:
+        """Read `autocast`, as `precision` was called before, when float32 was no value."""
+        if not isinstance(table, dict) or "autocast" not in table:
+            return table
+        old = {"precision": table["autocast"] or "float32"}
+        rest = {key: value for key, value in table.items() if key != "autocast"}
+        if rest.get("precision", old["precision"]) != old["precision"]:
+            raise ValueError("`autocast` is the old name of `precision`, and they differ; set precision alone")
+        return {**rest, **old}
 
     @field_validator("device")
     @classmethod

@@ -41,7 +41,7 @@ from fedsol.federation.local_training import (
 from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
 from fedsol.federation.sampling import ClientSamples, OwnPart, central_validation, split_samples, trains_alone
 from fedsol.models import ModelShape
-from fedsol.models.build import build_split_model
+from fedsol.models.build import autocast_of, build_split_model
 from fedsol.models.split import SplitModel
 from fedsol.objectives import make_objective
 from fedsol.objectives.base import CLASSES, Objective
@@ -219,7 +219,7 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
         model_shape(dataset, objective),
         key_for(experiment.seed, "model"),
         device,
-        getattr(torch, experiment.engine.autocast) if experiment.engine.autocast else None,
+        autocast_of(experiment.engine.precision),
     )
     algorithm = make_algorithm(experiment.algorithm)
     untrained = untrained_names(algorithm, experiment.client, model)  # refuses an unsuitable model before any work

@@ -20,7 +20,7 @@ from fedsol.data.description import DataDescription, parse_description
 from fedsol.errors import InputError
 from fedsol.federation.federation import model_shape
 from fedsol.models import ModelShape
-from fedsol.models.build import build_settings, split_model
+from fedsol.models.build import autocast_of, build_settings, split_model
 from fedsol.models.split import SplitModel, check_frozen, frozen_parameters, hash_tensors, load_weights
 from fedsol.objectives import make_objective
 from fedsol.objectives.base import Objective
@@ -65,8 +65,7 @@ class TrainedModel:
 
     def split_model(self, device: torch.device) -> SplitModel:
         """Return the model as a function of weights, on a device and in the precision of the experiment."""
-        precision = self.experiment.engine.autocast
-        autocast = getattr(torch, precision) if precision else None
+        autocast = autocast_of(self.experiment.engine.precision)
         return split_model(self._untrained().to(device), self.experiment.model.head, self.shape, autocast)
 
     @torch.no_grad()

@@ -41,6 +41,11 @@ def build_split_model(
     return split_model(build_settings(settings, shape, seed).to(device), settings.head, shape, autocast)
 
 
+def autocast_of(precision: str) -> torch.dtype | None:
+    """Return the type that passes are computed in, if it is not the weights' own."""
+    return None if precision == "float32" else getattr(torch, precision)
+
+
 def build_settings(settings: ModelSettings, shape: ModelShape, seed: int) -> nn.Module:
     """Return the model of `[model]`."""
     if settings.name is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 from fedsol.config.experiment import Experiment, parse_toml
-from fedsol.config.overrides import flatten
+from fedsol.config.overrides import RENAMED, WITHOUT_OLD_NAME, flatten
 from fedsol.config.tables import unknown_name
 from fedsol.config.task import Measure, primary_of
 from fedsol.core.files import read_json_object
@@ -121,8 +121,9 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The experiment as it is written, with dotted keys and without validation."""
-        return flatten(parse_toml(self.toml, str(self.directory and self.directory / "experiment.toml")))
+        """The experiment as it is written, with dotted keys by their present names and without validation."""
+        written = flatten(parse_toml(self.toml, str(self.directory and self.directory / "experiment.toml")))
+        return {**WITHOUT_OLD_NAME, **{RENAMED.get(key, key): value for key, value in written.items()}}
 
     @cached_property
     def environment(self) -> dict[str, Any]:
