@@ -94,7 +94,10 @@ def test_the_first_round_is_fedavgs_bit_for_bit(case):
     assert same_tensors(fedsol.train(experiment(case.table, rounds=1)).weights, fedavg.weights)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.degenerate != {}], ids=lambda case: case.id)
+NOT_FEDAVG = [case for case in CASES if case.degenerate != {} and case.name != "fedbn"]  # which is, without norms
+
+
+@pytest.mark.parametrize("case", NOT_FEDAVG, ids=lambda case: case.id)
 def test_with_its_own_settings_it_is_not_fedavg(case):
     fedavg = trained(experiment({"name": "fedavg"}, rounds=3))
     assert not same_tensors(trained(experiment(case.table, rounds=3)).weights, fedavg.weights)
@@ -119,7 +122,8 @@ def test_a_gradient_touches_nothing_it_was_given(case):
 def test_it_works_with_batch_norm_and_dropout(case):
     run = trained(experiment(case.table, **WITH_BATCH_NORM))
     assert all(row["rejected"] == 0 for row in run.rows)
-    assert run.weights["2.running_mean"].abs().sum() > 0
+    if "2.running_mean" not in build_federation(run.experiment).exchange.kept:
+        assert run.weights["2.running_mean"].abs().sum() > 0
     assert_same_run(fedsol.train(experiment(case.table, **WITH_BATCH_NORM)), run)
 
 

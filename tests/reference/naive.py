@@ -187,8 +187,12 @@ class FedAvg:
     def step_size(self, lr):
         return lr
 
-    def is_trained(self, name):
+    def is_trained(self, name, step, steps):
         return True
+
+    def is_at_home(self, name):
+        """Whether a client keeps its own."""
+        return False
 
     def gradient(self, client, model, anchor, batch, lr):
         return local_gradient(model, batch)
@@ -243,8 +247,28 @@ class PerFedAvg(FedAvg):
 
 
 class FedBABU(FedAvg):
-    def is_trained(self, name):
+    def is_trained(self, name, step, steps):
         return not name.startswith("head.")
+
+
+class FedPer(FedAvg):
+    def is_at_home(self, name):
+        return name.startswith("head.")
+
+
+class LGFedAvg(FedAvg):
+    def is_at_home(self, name):
+        return not name.startswith("head.")
+
+
+class FedBN(FedAvg):
+    def is_at_home(self, name):
+        return name.startswith("body.1.") and any(True for _ in self.initial.buffers())  # of `normalized`
+
+
+class FedRep(FedPer):
+    def is_trained(self, name, step, steps):
+        return name.startswith("head.") == (step < round(self.settings["head_share"] * steps))
 
 
 class Proximal(FedAvg):
@@ -635,6 +659,10 @@ METHODS = {
     "perturbed": (Forward, {}),
     "perfedavg": (PerFedAvg, {"outer_lr": 0.01}),
     "fedbabu": (FedBABU, {}),
+    "fedper": (FedPer, {}),
+    "fedrep": (FedRep, {"head_share": 0.5}),
+    "fedbn": (FedBN, {}),
+    "lg-fedavg": (LGFedAvg, {}),
     "knn-per": (FedAvg, {}),
 }
 """Each method with the settings that a table may leave out: the values that FedSOL's authors selected."""
@@ -667,13 +695,16 @@ class ServerOptimizer:
 def train_client(model, anchor, method, client, epochs, lr, settings):
     """SGD with momentum and weight decay, by hand, on lists of batches; returns the number of steps."""
     velocity, steps = {}, 0
-    for batch in (step for epoch in epochs for step in method.steps(epoch)):
+    every = [step for epoch in epochs for step in method.steps(epoch)]
+    for batch in every:
         gradient = method.gradient(client, model, anchor, batch, lr)
         with torch.no_grad():
             seen = batch[0] if isinstance(batch, list) else batch
             model.train()(seen.inputs)  # the one pass whose running statistics are kept
             for (name, w), g in zip(model.named_parameters(), gradient, strict=True):
-                if method.is_trained(name) and (settings.trains == "all" or not name.startswith("head.")):
+                if method.is_trained(name, steps, len(every)) and (
+                    settings.trains == "all" or not name.startswith("head.")
+                ):
                     g = g + settings.weight_decay * w
                     velocity[name] = settings.momentum * velocity[name] + g if name in velocity else g
                     w -= method.step_size(lr) * velocity[name]
@@ -701,7 +732,7 @@ def train(experiment, table):
     method = method_class(defaults | table, copy.deepcopy(server), federation.clients, experiment.client.momentum)
     method.labels = [dataset.train.labels[indices] for indices in federation.partition]
     optimizer = ServerOptimizer(experiment.server, method.zeros())
-    history = []
+    history, at_home = [], {}
     for t in range(1, experiment.rounds + 1):
         anchor, models, steps, lr = method.sent(server).eval(), {}, {}, experiment.learning_rate(t)
         clients = sample_clients(experiment, federation.clients, t)
@@ -709,7 +740,10 @@ def train(experiment, table):
             generator = generator_for(experiment.seed, "client", t, client)
             epochs = epochs_of(experiment.client, dataset, federation.partition[client], generator)
             models[client] = method.start(client, anchor)
+            models[client].load_state_dict({**models[client].state_dict(), **at_home.get(client, {})})
             steps[client] = train_client(models[client], anchor, method, client, epochs, lr, experiment.client)
+            trained = copy.deepcopy(models[client].state_dict())
+            at_home[client] = {name: tensor for name, tensor in trained.items() if method.is_at_home(name)}
         sizes = {client: len(federation.partition[client]) for client in clients}
         if experiment.server.weighting == "uniform":
             sizes = dict.fromkeys(clients, 1)
@@ -720,6 +754,8 @@ def train(experiment, table):
             for w, value in zip(server.parameters(), new, strict=True):
                 w.copy_(value)
         average_buffers(server, models, shares)
+        unknown = {name: tensor for name, tensor in anchor.state_dict().items() if method.is_at_home(name)}
+        server.load_state_dict({**server.state_dict(), **unknown})
         history.append({name: tensor.clone() for name, tensor in server.state_dict().items()})
     return history
 

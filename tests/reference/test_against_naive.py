@@ -53,6 +53,7 @@ OTHER_SETTINGS = [
     table("fedspeed", rho=0.5, alpha=0.6, lam=2.0),
     table("perturbed", direction="momentum", strength="fixed", perturb="all", rho=0.5),
     table("fedacg", lam=0.6, beta=0.5),
+    table("fedrep", head_share=0.8),
 ]
 FEDSOL = [
     table("fedsol", perturb=perturb, strength=strength, proximal=proximal)
@@ -96,6 +97,9 @@ WITH_BATCH_NORM = [
     table("moon", usage="perturbed"),
     table("fedlesam"),
     table("fedsmoo"),
+    table("fedbn"),
+    table("fedper"),
+    table("lg-fedavg"),
 ]
 
 
@@ -290,6 +294,10 @@ def test_uniform_shares_and_another_local_optimizer(algorithm):
         (table("fedlc"), table("fedlc", tau=1.1)),
         (table("fedrs"), table("fedrs", alpha=0.4)),
         (table("feddecorr"), table("fedavg")),
+        (table("fedper"), table("fedavg")),
+        (table("fedper"), table("fedrep")),
+        (table("fedrep"), table("fedrep", head_share=0.8)),
+        (table("lg-fedavg"), table("fedper")),
         (table("fednova", control=True), table("fednova")),
         (table("fednova", control=True), table("scaffold")),
         (table("fedsol"), table("fedsol", rho=1.9)),

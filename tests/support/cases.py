@@ -94,6 +94,10 @@ CASES = [
     Case("feddecorr", degenerate={"beta": 0.0}),
     Case("perfedavg"),
     Case("fedbabu"),
+    Case("fedper", degenerate={"exchange": "all"}),
+    Case("fedrep"),
+    Case("fedbn", degenerate={"exchange": "all"}),
+    Case("lg-fedavg", degenerate={"exchange": "all"}),
     Case("knn-per", degenerate={}),
     Case("local-only"),
 ]
@@ -126,6 +130,10 @@ LOOP = frozenset(
         "fedinit",
         "perfedavg",
         "fedbabu",
+        "fedper",
+        "fedrep",
+        "fedbn",
+        "lg-fedavg",
         "knn-per",
         "local-only",
     }

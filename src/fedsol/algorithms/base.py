@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from fedsol.algorithms.gradients import Perturbation
-from fedsol.algorithms.task import Point, Task
+from fedsol.algorithms.task import Point, Task, Where
 from fedsol.config.task import KINDS, TaskKind
 from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights, mean
@@ -32,6 +32,11 @@ class Algorithm:
 
     numbers_of_steps: ClassVar[tuple[str, ...]] = ()
     """Names of numbers in the payload that follow from the number of steps alone, so that a lie about them shows."""
+
+    @property
+    def exchange(self) -> str:
+        """What clients and server exchange, in the words of `[server] exchange`; the rest stays with each client."""
+        return "all"
 
     @property
     def perturbation(self) -> Perturbation | None:
@@ -61,6 +66,10 @@ class Algorithm:
     def learning_rate(self, lr: float) -> float:
         """Return the step of the local optimizer, from the learning rate of the round (which stays `task.lr`)."""
         return lr
+
+    def part(self, step: int, steps: int) -> Where:
+        """Return which part of the model the local step with this number, from 0, of so many trains."""
+        return "all"
 
     def settings_without_effect(self) -> frozenset[str]:
         """Return the names of settings that cannot change a result, given the others."""

@@ -30,6 +30,12 @@ class LocalRound:
     updates: Sequence[Update]
 
 
+def check_complete(federation: Federation) -> None:
+    """Raise `InputError` if clients keep weights: there is no global model to analyze."""
+    if kept := federation.exchange.kept:
+        raise InputError(f"analyze: is not possible: clients keep {', '.join(kept[:3])} …, so there is no global model")
+
+
 class Replay:
     """Retrains clients from the newest checkpoint of a run, without changing its directory."""
 
@@ -41,6 +47,7 @@ class Replay:
     def federation(self) -> Federation:
         """Data, partition and model as when it ran."""
         federation = build_federation(self.run.experiment)
+        check_complete(federation)
         self.run.files.check_same_run(federation)
         return federation
 

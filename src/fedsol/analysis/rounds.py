@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedsol.analysis import check_task, make_analysis, names_of
 from fedsol.analysis.base import Analysis, Runs, Series, T, as_plain
-from fedsol.analysis.replay import LocalRound, Replay
+from fedsol.analysis.replay import LocalRound, Replay, check_complete
 from fedsol.config.experiment import Experiment
 from fedsol.config.tables import unknown_name
 from fedsol.core.files import append_text, disk_errors_named, read_json_lines, write_atomically
@@ -85,6 +85,7 @@ class RowWriter(Callback):
         self._federation: Federation | None = None
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        check_complete(federation)
         self._federation = federation
         earlier = [row for row in read_json_lines(self._path) if row["round"] <= len(rows)]
         with disk_errors_named(self._path):

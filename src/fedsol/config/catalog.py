@@ -47,6 +47,10 @@ ALGORITHMS: dict[str, str | type] = {
     "local-only": "fedsol.algorithms.personal:LocalOnly",
     "perfedavg": "fedsol.algorithms.perfedavg:PerFedAvg",
     "fedbabu": "fedsol.algorithms.fedbabu:FedBABU",
+    "fedper": "fedsol.algorithms.fedper:FedPer",
+    "fedrep": "fedsol.algorithms.fedrep:FedRep",
+    "fedbn": "fedsol.algorithms.fedbn:FedBN",
+    "lg-fedavg": "fedsol.algorithms.lgfedavg:LGFedAvg",
     "knn-per": "fedsol.algorithms.personal:KNNPer",
 }
 """The class of each algorithm, as `module:Class`; `fedsol.register` adds classes themselves."""

@@ -200,6 +200,12 @@ class ServerSettings(Settings):
     trim: float = setting(
         0.1, "trimmed-mean: share cut off at each end; krum: share of updates taken for faulty", ge=0, lt=0.5
     )
+    exchange: str = setting(
+        "all",
+        "what clients and server exchange: all, body (all but the classifier), head, not-norms, none, or a regular "
+        "expression found in the names of weights; the rest stays with each client",
+        min_length=1,
+    )
     min_updates: Count = setting(1, "minimum number of updates; with fewer, the global model stays unchanged")
     max_update_norm: float | None = setting(
         None, "maximum norm of an update's change to the weights; longer ones are clipped", gt=0
@@ -242,6 +248,11 @@ class ServerSettings(Settings):
     stop_at: float | None = setting(
         None, "stop at this result (such as accuracy 0.9) on the validation set; without one, on the test set"
     )
+
+    @field_validator("exchange")
+    @classmethod
+    def _check_exchange(cls, value: str) -> str:
+        return check_pattern(value)
 
     @field_validator("max_change")
     @classmethod
@@ -313,6 +324,15 @@ class EngineSettings(Settings):
                 f"must be 'cpu', 'cuda', 'cuda:0' (or a higher number), 'mps' or 'auto' (got {shown(name)})"
             )
         return name
+
+
+def check_pattern(value: str) -> str:
+    """Return a regular expression; raise `ValueError` if it is none."""
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"must be a regular expression ({error}) (got {shown(value)})") from error
+    return value
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

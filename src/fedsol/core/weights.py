@@ -41,7 +41,9 @@ def dot(left: Weights, right: Weights) -> Tensor:
 
 
 def norm(weights: Weights) -> Tensor:
-    """Return the Euclidean norm over all tensors together."""
+    """Return the Euclidean norm over all tensors together; 0 if there are none."""
+    if not weights:
+        return torch.zeros(())
     parts: Tensor = torch.stack([torch.linalg.vector_norm(tensor) for tensor in weights.values()])
     total: Tensor = torch.linalg.vector_norm(parts)
     return total

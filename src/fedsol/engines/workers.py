@@ -159,7 +159,7 @@ class _Worker:
 
     def begin(self, task: EngineTask[Any], weights: Placed | None) -> None:
         """Send a task, and before it the round's weights if they are not there yet."""
-        state = self.channel.put(task.complete_job().state if isinstance(task, Train) else {})
+        state = self.channel.put(task.own_state())
         try:
             if not self.has_weights:
                 self.channel.send({"kind": "round"}, weights)
@@ -253,9 +253,9 @@ def _task_from(message: Message, tensors: State, weights: Weights, broadcast: St
         case {"kind": "validate"}:
             return EvaluateValidation(weights, message["start"], message["stop"])
         case {"kind": "evaluate client"}:
-            return EvaluateClient(weights, message["client"], message["part"])
+            return EvaluateClient(weights, message["client"], message["part"], lambda _: tensors)
     folder = Path(message["folder"]) if message["folder"] else None
-    return Personalize(weights, message["client"], PersonalSettings(**message["settings"]), folder)
+    return Personalize(weights, message["client"], PersonalSettings(**message["settings"]), folder, lambda _: tensors)
 
 
 def _reply(answer: Update | Tally | PersonalResult) -> tuple[Message, State]:

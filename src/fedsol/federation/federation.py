@@ -28,6 +28,7 @@ from fedsol.data.private import load_private
 from fedsol.data.types import Dataset, Inputs, Split, tensors_of
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate, values_of
+from fedsol.federation.exchange import Exchange, check_exchange, methods_own
 from fedsol.federation.faults import LABELS, Fault, plan, with_flipped_labels
 from fedsol.federation.local_training import (
     ClientData,
@@ -83,17 +84,24 @@ class Federation:
     def sending(self, server: ServerState) -> ServerState:
         """Return the server with the weights that it sends in a round; untrained ones are always those evaluated."""
         weights = {**self.algorithm.sent(server), **pick(server.weights, self.untrained)}
-        return replace(server, weights=weights)
+        return self.exchange.server(replace(server, weights=weights))
 
     @property
     def untrained(self) -> tuple[str, ...]:
         """Names of the parameters that no client trains, though the model would."""
         return untrained_names(self.algorithm, self.experiment.client, self.model)
 
+    @cached_property
+    def exchange(self) -> Exchange:
+        """What travels of the model's weights, and what stays with each client."""
+        rules = {"server.exchange": self.experiment.server.exchange, "algorithm.exchange": self.algorithm.exchange}
+        return Exchange.of(self.model, rules)
+
     def initial_state(self) -> State:
         """Return a client's own state before its first job."""
         initial = self.initial_weights()
-        return self.algorithm.init_client(pick(initial, self.model.names), pick(initial, self.model.buffers))
+        own = self.algorithm.init_client(pick(initial, self.model.names), pick(initial, self.model.buffers))
+        return self.exchange.state(own, self.exchange.initial)
 
     def samples(self, client: int) -> ClientSamples:
         """Return what a client trains on, validates with and holds out: indices into the training split."""
@@ -123,7 +131,9 @@ class Federation:
         if experiment.faults.corruption == LABELS and self.faults([job.client], job.round)[job.client].corrupted:
             dataset = with_flipped_labels(dataset)
         data = ClientData(dataset, self.training_samples(job.client), self.objective)
-        return train_client(job, self.algorithm, self.model, data, training)
+        weights = self.exchange.complete(job.weights, job.state)
+        complete = replace(job, weights=weights, state=methods_own(job.state))
+        return self.exchange.update(train_client(complete, self.algorithm, self.model, data, training))
 
     def faults(self, clients: Iterable[int], round_number: int) -> dict[int, Fault]:
         """Return what goes wrong with clients in a round."""
@@ -153,7 +163,7 @@ class Federation:
         return self.evaluate_on(weights, self.dataset.train, self.central_validation[start:stop])
 
     def evaluate_client(self, weights: Weights, client: int, part: OwnPart = "held_out") -> Tally:
-        """Count the answers of a model on a client's hold-out set or validation set."""
+        """Count the answers of a complete model on a client's hold-out set or validation set."""
         tally = self.evaluate_on(weights, self.dataset.train, getattr(self.samples(client), part))
         if self.objective.primary.name in COUNTED or not sum(tally.examples):
             return replace(tally, scores=Scores())
@@ -228,6 +238,7 @@ def assemble(experiment: Experiment, dataset: Dataset, partition: list[Tensor]) 
     if algorithm.perturbation and algorithm.perturbation.where == "body" and not model.body_names:
         raise InputError("algorithm.perturb: 'body' is not allowed: the model has no weights but its classifier's")
     federation = Federation(experiment, dataset, partition, model, algorithm, device, objective)
+    check_exchange(federation)
     _ = federation.scorer  # refuses an unsuitable metric before any work
     return federation
 

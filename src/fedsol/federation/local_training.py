@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.algorithms.task import Task
+from fedsol.algorithms.task import Task, Where
 from fedsol.config.tables import ClientSettings
 from fedsol.core.messages import Job, State, Update
 from fedsol.core.randomness import generator_for, key_for, seeded_torch
@@ -124,8 +124,8 @@ class _BatchLoop:
         """Step through all epochs, changing `local` in place; return mean loss, number of steps, and last state."""
         settings, algorithm = self.training.settings, self.algorithm
         untrained = untrained_names(algorithm, settings, self.task.model)
-        trained = {name: tensor for name, tensor in local.items() if name not in untrained}
-        optimizer = make_optimizer(settings, trained, algorithm.learning_rate(self.training.lr))
+        part: Where | None = None
+        lr = algorithm.learning_rate(self.training.lr)
         total = torch.zeros((), device=self.training.device)
         steps, last_step = 0, steps_of(len(self.data.indices), self.job.work, settings, algorithm)
         epochs = math.ceil(epochs_of(len(self.data.indices), settings, algorithm))
@@ -134,6 +134,9 @@ class _BatchLoop:
             for batch in in_groups(islice(stream, per_epoch), algorithm.batches_per_step):
                 if steps == last_step:
                     break
+                if part != (part := algorithm.part(steps, last_step)):
+                    trained = {name: local[name] for name in self.task.names(part) if name not in untrained}
+                    optimizer = make_optimizer(settings, trained, lr)
                 gradients, loss, state = algorithm.step(self.task, local, batch, state)
                 if gradients.keys() != local.keys():
                     raise _wrong_names(algorithm, gradients, local)
@@ -142,6 +145,7 @@ class _BatchLoop:
                 steps += 1
             after_epoch(epoch, {**local, **self.task.buffers})
             optimizer.decay(self.training.lr_decay)
+            lr *= self.training.lr_decay
             if steps == last_step:
                 break
         return float(total) / max(steps, 1), steps, state

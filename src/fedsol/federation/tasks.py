@@ -31,6 +31,10 @@ class EngineTask(ABC, Generic[A]):
     def answer(self, federation: Federation) -> A:
         """Do the work, in whatever process this is."""
 
+    def own_state(self) -> State:
+        """Return the client's own state, as far as the task needs it."""
+        return {}
+
     def cost(self, federation: Federation) -> float:
         """Return how long the task takes, compared with others of its kind."""
         return 0.0
@@ -51,12 +55,11 @@ class Train(EngineTask[Update]):
     def shared(self) -> tuple[Weights, State]:
         return self.job.weights, self.job.broadcast
 
-    def complete_job(self) -> Job:
-        """Return the job with the client's own state."""
-        return replace(self.job, state=self.load_state(self.client)) if self.load_state else self.job
+    def own_state(self) -> State:
+        return self.load_state(self.client) if self.load_state else self.job.state
 
     def answer(self, federation: Federation) -> Update:
-        return federation.train(self.complete_job())
+        return federation.train(replace(self.job, state=self.own_state()))
 
     def cost(self, federation: Federation) -> float:
         return len(federation.partition[self.client]) * self.job.work
@@ -91,26 +94,36 @@ class EvaluateValidation(EvaluateTest):
 
 @dataclass(frozen=True)
 class EvaluateClient(_Weights[Tally]):
-    """Evaluate on the hold-out set or on the validation set of a client."""
+    """Evaluate on the hold-out set or on the validation set of a client, with what it keeps of the model."""
 
     client: int
     part: OwnPart = "held_out"
+    load_state: Callable[[int], State] | None = None
+
+    def own_state(self) -> State:
+        return self.load_state(self.client) if self.load_state else {}
 
     def answer(self, federation: Federation) -> Tally:
-        return federation.evaluate_client(self.weights, self.client, self.part)
+        weights = federation.exchange.complete(self.weights, self.own_state())
+        return federation.evaluate_client(weights, self.client, self.part)
 
 
 @dataclass(frozen=True)
 class Personalize(_Weights[PersonalResult]):
-    """Make and test a client's own models."""
+    """Make and test a client's own models, from the global one with what the client keeps."""
 
     client: int
     settings: PersonalSettings
     folder: Path | None = None
     """Where its model is saved, if that is asked for."""
+    load_state: Callable[[int], State] | None = None
+
+    def own_state(self) -> State:
+        return self.load_state(self.client) if self.load_state else {}
 
     def answer(self, federation: Federation) -> PersonalResult:
-        return personalize_client(federation, self.weights, self.client, self.settings, self.folder)
+        weights = federation.exchange.complete(self.weights, self.own_state())
+        return personalize_client(federation, weights, self.client, self.settings, self.folder)
 
     def cost(self, federation: Federation) -> float:
         return len(federation.partition[self.client])

@@ -62,7 +62,11 @@ class SplitModel:
         self.names = tuple(trained)
         self.head_names = tuple(name for name, in_head in trained.items() if in_head)
         self.body_names = tuple(name for name, in_head in trained.items() if not in_head)
+        self.head_weights = tuple(dict.fromkeys(slot.name for slot in self._head_slots if not slot.is_frozen))
+        norms = {id(tensor) for module in model.modules() if _is_norm(module) for tensor in _own_tensors(module)}
+        self.norm_weights = tuple(dict.fromkeys(slot.name for slot in self._slots if id(slot.tensor) in norms))
         self.buffers = tuple(name for name in self.initial_weights() if name not in trained)
+        self.weights = (*self.names, *self.buffers)
         self._modules = list(model.modules())
         for module in self._modules:
             if isinstance(module, _BatchNorm):
@@ -191,6 +195,15 @@ def call(model: nn.Module, inputs: Inputs) -> Tensor:
     """Return a model's logits: its output, or the `logits` of an output with several parts, as transformers have."""
     output = model(inputs) if isinstance(inputs, Tensor) else model(**inputs)
     return cast(Tensor, output if isinstance(output, Tensor) else getattr(output, "logits", output))
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """Return whether a module normalizes; those of other libraries are known by their names."""
+    return "norm" in type(module).__name__.lower() and not list(module.children())
+
+
+def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
+    return (tensor for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None)
 
 
 _ALONE = "_fedsol_alone"

@@ -81,6 +81,7 @@ class Personalizer:
         if directory is None and resume:
             raise InputError("resume: requires the directory of the results (out)")
         with one_torch_thread():
+            run = run if isinstance(run, Run) else Run.load(run)
             federation, weights, rounds = _load(run, self.where)
             settings = resolve_settings(federation, rounds, method, changes)
             if settings.save and directory is None:
@@ -90,7 +91,9 @@ class Personalizer:
                 if directory:
                     directory.begin(description)
                 folder = directory.models if directory else None
-                tasks = [Personalize(weights, client, settings, folder) for client in range(federation.clients)]
+                sent, load = federation.exchange.sent(weights), run.own_state if federation.exchange.kept else None
+                clients = range(federation.clients)
+                tasks = [Personalize(sent, client, settings, folder, load) for client in clients]
                 results = self._run_missing(federation, tasks, directory)
         return Personalized(description, results, directory.path if directory else None)
 
@@ -136,9 +139,8 @@ def check_no_run(out: Path) -> None:
         raise InputError(f"{out}: is a run directory, whose files would be replaced; choose another (out)")
 
 
-def _load(run: Run | str | Path, where: Mapping[str, Any]) -> tuple[Federation, Weights, int]:
+def _load(run: Run, where: Mapping[str, Any]) -> tuple[Federation, Weights, int]:
     """Return the run's federation, its last global weights, and the number of rounds that trained them."""
-    run = run if isinstance(run, Run) else Run.load(run)
     run.check_model()
     federation = build_federation(run.experiment.override(where))
     if run.directory and run.files.exists:

@@ -47,9 +47,18 @@ class ClientStates:
 
     def get(self, client: int) -> State:
         """Return the client's state, or the initial one."""
-        if client not in self._current:
-            return self._initial()
-        key = self._current[client]
+        return self._load(self._current[client]) if client in self._current else self._initial()
+
+    def newest(self, round_number: int | None, client: int) -> State:
+        """Return the state that a client has staged in a round (None: in no round), or else its current one."""
+        key = Key(client, round_number or 0)
+        return self._load(key) if key in self._in_memory or key in self._on_disk else self.get(client)
+
+    def all(self) -> dict[int, State]:
+        """Return the state of every client that has one."""
+        return {client: self.get(client) for client in sorted(self._current)}
+
+    def _load(self, key: Key) -> State:
         if key not in self._in_memory:
             self._remember(key, read_tensors(self._folder / key.file, self._on_disk[key]))
         self._in_memory.move_to_end(key)

@@ -71,7 +71,8 @@ def hold_out_facts(run: "Run", weights: Weights, rows: Sequence[Mapping[str, Any
     found = []
     with one_torch_thread():
         for client in range(federation.clients):
-            tally = federation.evaluate_client(weights, client)
+            own = federation.exchange.complete(weights, run.own_state(client)) if federation.exchange.kept else weights
+            tally = federation.evaluate_client(own, client)
             count = len(federation.held_out_samples(client))
             value = None if not count else tally.accuracy if tally.primary is None else tally.primary
             row = known.get(client, {"client": client})

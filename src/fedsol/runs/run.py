@@ -10,6 +10,7 @@ from fedsol.config.overrides import RENAMED, WITHOUT_OLD_NAME, flatten
 from fedsol.config.tables import unknown_name
 from fedsol.config.task import Measure, primary_of
 from fedsol.core.files import read_json_object
+from fedsol.core.messages import State
 from fedsol.core.weights import Weights
 from fedsol.data.catalog import load_dataset
 from fedsol.data.description import DATA_FILE, DataDescription, describe_data, read_description
@@ -17,6 +18,7 @@ from fedsol.data.manifest import Manifest, load_manifest
 from fedsol.errors import InputError
 from fedsol.federation.trained import TrainedModel
 from fedsol.runs.checkpoints import Checkpoint
+from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import FROZEN, RunDirectory
 from fedsol.runs.facts import hold_out_facts, model_facts
 from fedsol.runs.rows import PRIVACY, Row
@@ -102,6 +104,19 @@ class Run:
     def best_weights(self) -> Weights:
         """The global weights after the best round by validation; empty without a validation set."""
         return self.files.checkpoints.best(number).server.weights if (number := self._best_trained_round) else {}
+
+    @cached_property
+    def client_states(self) -> dict[int, State]:
+        """The clients' own states after the last finished round, by client; of a run in memory what they keep."""
+        if self.checkpoint is None:
+            return {}
+        states = ClientStates(dict, self.files.checkpoints.client_folder)
+        states.restore(self.checkpoint.clients)
+        return states.all()
+
+    def own_state(self, client: int) -> State:
+        """Return a client's own state; empty if it never trained, or there are none."""
+        return self.client_states.get(client, {})
 
     def check_model(self) -> None:
         """Raise `InputError` if there are no global weights yet."""

@@ -54,7 +54,7 @@ class ClientBytes(NamedTuple):
 
 def bytes_per_client(federation: Federation) -> ClientBytes:
     """Return what a client receives, sends and stores."""
-    server = federation.initial_server()
+    server = federation.exchange.server(federation.initial_server())
     payload, state = expected_answers(federation, server, federation.initial_state())
     size = size_in_bytes(server.weights)
     broadcast = federation.algorithm.broadcast(server)
@@ -87,7 +87,7 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
     touched = plan.clients * (1 - (1 - plan.per_round / plan.clients) ** plan.rounds)  # expected distinct clients
     keeps_best = plan.experiment.data.validation > 0
     superseded = min(touched, plan.per_round * plan.experiment.server.checkpoint_every)
-    job = Job(0, 1, server.weights, trial.algorithm.broadcast(server), trial.initial_state())
+    job = Job(0, 1, trial.exchange.sent(server.weights), trial.algorithm.broadcast(server), trial.initial_state())
     with one_torch_thread():
         training = peak_bytes(lambda: trial.train(job))
     parts = {

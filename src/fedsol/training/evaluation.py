@@ -3,17 +3,19 @@
 import functools
 import logging
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsol.core.messages import Missing
+from fedsol.core.messages import Missing, State
 from fedsol.core.weights import Weights
 from fedsol.engines.base import Engine
+from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, pooled_loss, summarize_hold_out
 from fedsol.federation.federation import Federation
-from fedsol.federation.sampling import OwnPart, own_parts, sample_testers
+from fedsol.federation.sampling import own_parts, sample_testers
 from fedsol.federation.tasks import EvaluateClient, EvaluateTest, test_set_tasks, validation_tasks
+from fedsol.runs.selection import Selection
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +59,42 @@ def _columns(loss: float | None, values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"validation_{key}": value for key, value in {"loss": loss, **values}.items()}
 
 
-def evaluate_everywhere(engine: Engine, federation: Federation, weights: Weights, round_number: int) -> Evaluation:
-    """Evaluate on the test and validation sets, if there are any, and on what the round's testers hold out."""
+def check_tests(federation: Federation, selection: Selection) -> None:
+    """Refuse a target that nothing could reach; warn if nobody tests a model."""
+    kept, has_validation = federation.exchange.kept, selection.has_validation
+    if kept and not has_validation and not federation.experiment.data.partition.held_out:
+        names = f"{', '.join(kept[:3])}{' …' * (len(kept) > 3)}"
+        log.warning(
+            "each client keeps its own %s, so no model is tested: there is no global one; set data.partition.held_out "
+            "(such as 0.2) to test every client's own model",
+            names,
+        )
+    if selection.stop_at is None or has_validation or (len(federation.dataset.test) and not kept):
+        return
+    raise InputError(
+        f"server.stop_at: {selection.stop_at:g} is not allowed without a validation set or a test set; set "
+        "data.validation to a share of the training samples, such as 0.1"
+    )
+
+
+def evaluate_everywhere(
+    engine: Engine,
+    federation: Federation,
+    weights: Weights,
+    round_number: int,
+    load_state: Callable[[int], State] | None = None,
+) -> Evaluation:
+    """Evaluate on the test and validation sets, if there are any, and on what the round's testers hold out.
+
+    If clients keep weights, only they have complete models.
+    """
     testers = sample_testers(federation.experiment, federation.clients, round_number)
-    own = {part: _evaluate_clients(engine, weights, testers, part) for part in own_parts(federation.experiment)}
+    sent, load = federation.exchange.sent(weights), load_state if federation.exchange.kept else None
+    own = {}
+    for part in own_parts(federation.experiment):
+        own[part] = _evaluate_clients(engine, [EvaluateClient(sent, client, part, load) for client in testers])
     return Evaluation(
-        evaluate_test(engine, federation, weights),
+        None if federation.exchange.kept else evaluate_test(engine, federation, weights),
         own.get("held_out", {}),
         own.get("validation", {}),
         _evaluate_parts(engine, validation_tasks(federation, weights, engine.workers)),
@@ -84,10 +116,10 @@ def _evaluate_parts(engine: Engine, tasks: Sequence[EvaluateTest]) -> Tally | No
     return functools.reduce(operator.add, parts) if parts else None
 
 
-def _evaluate_clients(engine: Engine, weights: Weights, clients: Sequence[int], part: OwnPart) -> dict[int, Tally]:
+def _evaluate_clients(engine: Engine, tasks: Sequence[EvaluateClient]) -> dict[int, Tally]:
     """Return the results of the clients that answer, by client."""
     found = {}
-    for task, answer in engine.run([EvaluateClient(weights, client, part) for client in clients]):
+    for task, answer in engine.run(tasks):
         if isinstance(answer, Missing):
             log.warning("no test result from client %d: %s", answer.client, answer.reason)
         elif isinstance(task, EvaluateClient):

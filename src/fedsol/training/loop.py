@@ -1,5 +1,6 @@
 """train(): the only round loop."""
 
+import functools
 import logging
 import math
 import time
@@ -12,7 +13,7 @@ from typing import TypeVar, cast
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import flatten
 from fedsol.core.interrupts import Interrupts
-from fedsol.core.messages import Job, Missing, ServerState, Update, state_reference
+from fedsol.core.messages import Job, Missing, ServerState, State, Update, state_reference
 from fedsol.core.randomness import one_torch_thread
 from fedsol.core.weights import pick, size_in_bytes
 from fedsol.data.description import describe_data
@@ -29,7 +30,7 @@ from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
 from fedsol.runs.selection import Selection, Stop
 from fedsol.training.aggregation import aggregate
-from fedsol.training.evaluation import Evaluation, evaluate_everywhere
+from fedsol.training.evaluation import Evaluation, check_tests, evaluate_everywhere
 from fedsol.training.guard import check_loss, check_rejections, find_divergence, limits_of
 from fedsol.training.private import private_rounds, with_privacy
 from fedsol.training.rows import make_row
@@ -135,7 +136,7 @@ class _Loop:
         self.callbacks = callbacks
         self.engine = engine
         self.selection = Selection.of(flatten(federation.experiment.model_dump()))
-        self._check_stop_at()
+        check_tests(federation, self.selection)
         self.server = federation.initial_server()
         initial_state = federation.initial_state()
         payload, state = expected_answers(federation, self.server, initial_state)
@@ -144,6 +145,7 @@ class _Loop:
         self.privacy = private_rounds(federation, directory.path if directory and engine.keeps_states else None)
         self.required = Requirements(payload, state, limits_of(federation.experiment, engine.keeps_states))
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
+        self.last_states: dict[int, State] = {}
         self.late: list[Update] = []
         self.rows: list[Row] = []
         self.saved_round = 0
@@ -180,6 +182,8 @@ class _Loop:
             if self.directory:
                 self.directory.write_summary(self._run_so_far().summary())
         finally:
+            if self.federation.exchange.kept and not self.directory:
+                self.last_states = self.states.all()
             self.states.close()
             self._notify("finished", self._run_so_far())
 
@@ -187,19 +191,11 @@ class _Loop:
         path = self.directory.path if self.directory else None
         best = self.best.server.weights if self.best else None
         run = Run(self.federation.experiment, list(self.rows), self.server.weights, path, best)
+        run.client_states = self.last_states
         run.frozen_sha256 = self.federation.model.frozen_sha256
         run.stopped_by_callback = self.stop
         run.description = describe_data(self.federation.dataset, self.federation.experiment.data)
         return run
-
-    def _check_stop_at(self) -> None:
-        """Refuse a target that nothing could reach."""
-        if self.selection.stop_at is None or self.selection.has_validation or len(self.federation.dataset.test):
-            return
-        raise InputError(
-            f"server.stop_at: {self.selection.stop_at:g} is not allowed without a validation set or a test set; set "
-            "data.validation to a share of the training samples, such as 0.1"
-        )
 
     def _open_directory(self) -> None:
         if self.directory is None:
@@ -264,8 +260,8 @@ class _Loop:
             if self.required.limits.max_change:
                 check_rejections(round_number, updates.counts.rejected, updates.counts.rejected + len(accepted))
             after = self._aggregate(updates, accepted)
-            evaluation = self._evaluate(after, round_number)
-            updates.counts.bytes_down += evaluation.tests_by_clients * size_in_bytes(after.weights)
+            evaluation = self._evaluate(after, round_number, counts=len(accepted) >= experiment.server.min_updates)
+            updates.counts.bytes_down += evaluation.tests_by_clients * size_in_bytes(sending.weights)
         spent = self.privacy.columns(sending) if self.privacy else {}
         row = make_row(updates, accepted, evaluation, {"seconds": round(time.perf_counter() - start, 3), **spent})
         self._warn_of_divergence(row)
@@ -327,8 +323,10 @@ class _Loop:
             return self.server
         after = aggregate(settings, self.federation.algorithm, before, seen)
         # Untrained parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
-        weights = {**after.weights, **pick(before.weights, self.federation.untrained)}
-        after = replace(after, weights=weights, recent_changes=tuple(updates.recent_changes))
+        known = self.server.weights
+        weights = {**known, **after.weights, **pick(known, self.federation.untrained)}
+        parameters = self.server.parameters
+        after = replace(after, weights=weights, parameters=parameters, recent_changes=tuple(updates.recent_changes))
         if problem := not_finite({**after.weights, **after.state, **after.optimizer}):
             raise RunError(
                 f"the global model has values {problem} after round {len(self.rows) + 1}; the run stops after round "
@@ -336,11 +334,15 @@ class _Loop:
             )
         return after
 
-    def _evaluate(self, server: ServerState, round_number: int) -> Evaluation:
-        """Evaluate the global model, if it is the round's turn, and check that it is not lost."""
+    def _evaluate(self, server: ServerState, round_number: int, counts: bool) -> Evaluation:
+        """Evaluate the global model, if it is the round's turn, and check that it is not lost.
+
+        The states of the round's clients are theirs if the round counts.
+        """
         if not self.federation.experiment.is_evaluated(round_number):
             return Evaluation()
-        found = evaluate_everywhere(self.engine, self.federation, server.weights, round_number)
+        load_state = functools.partial(self.states.newest, round_number if counts else None)
+        found = evaluate_everywhere(self.engine, self.federation, server.weights, round_number, load_state)
         self._check_losses(round_number, {"test": found.test, "validation": found.central_validation})
         return found
 

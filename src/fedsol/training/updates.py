@@ -13,6 +13,7 @@ from fedsol.core.messages import Missing, ServerState, State, Update
 from fedsol.core.randomness import generator_for
 from fedsol.core.statistics import limited_shares
 from fedsol.core.weights import Weights, add, clip_change, norm, pick, size_in_bytes, subtract
+from fedsol.federation.exchange import methods_own
 from fedsol.federation.faults import COLLUSION, Fault, collude, corrupt
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
@@ -229,10 +230,10 @@ def expected_answers(
     federation: Federation, server: ServerState, state: State, round_number: int = 1, steps: int = 1
 ) -> tuple[State, State]:
     """Return payload and state as this algorithm's clients send them: what `finish` makes of such a job."""
-    task = federation.task_for(server.weights, round_number)
-    view = federation.algorithm.begin(task, federation.algorithm.broadcast(server), state)
+    task = federation.task_for(federation.exchange.complete(server.weights, state), round_number)
+    view = federation.algorithm.begin(task, federation.algorithm.broadcast(server), methods_own(state))
     new_state, payload = federation.algorithm.finish(task, dict(task.anchor), steps, view)
-    return payload, new_state
+    return payload, {**new_state, **pick(state, state.keys() - methods_own(state).keys())}
 
 
 def reason_to_reject(update: Update, server: ServerState, payload: State, state: State) -> str | None:

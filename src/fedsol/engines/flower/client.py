@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -22,6 +23,7 @@ from fedsol.engines.flower import records
 from fedsol.errors import FedsolError, InputError, RunError
 from fedsol.federation.federation import Federation, build_federation, node_federation
 from fedsol.federation.personal import check_settings
+from fedsol.federation.tasks import EvaluateClient, Personalize
 from fedsol.models.split import OtherFrozenError
 from fedsol.runs.directory import RUN_ID
 
@@ -119,7 +121,7 @@ def train(content: RecordDict, context: Context) -> RecordDict:
     if state_round is None:
         return records.update_records(federation.train(job))
     run = records.setting(content, "run")
-    states = NodeStates(_own_folder(run, context) / f"client-{job.client:06d}")
+    states = _states_of(run, job.client, context)
     update = _train_with_own_state(federation, job, states, state_round)
     states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
     return records.update_records(update)
@@ -127,17 +129,34 @@ def train(content: RecordDict, context: Context) -> RecordDict:
 
 def evaluate(content: RecordDict, context: Context) -> RecordDict:
     """Test weights on the node's hold-out or validation set; the answer is a few totals."""
-    federation = _federation_for(content, context)
-    return records.tally_records(records.evaluation_from(content).answer(federation))
+    federation, task = _federation_for(content, context), records.evaluation_from(content)
+    return records.tally_records(_with_own_state(task, content, context).answer(federation))
 
 
 def personalize(content: RecordDict, context: Context) -> RecordDict:
     """Make and test the node's own models, which stay on the node; the answer is a few numbers."""
     federation, task = _federation_for(content, context), records.personal_task(content)
     check_settings(federation, task.settings)
+    task = _with_own_state(task, content, context)
     if task.settings.save:
         task = replace(task, folder=_own_folder(records.setting(content, "run"), context) / "models")
     return records.personal_answer(task.answer(federation))
+
+
+def _states_of(run: str, client: int, context: Context) -> NodeStates:
+    return NodeStates(_own_folder(run, context) / f"client-{client:06d}")
+
+
+T = TypeVar("T", EvaluateClient, Personalize)
+
+
+def _with_own_state(task: T, content: RecordDict, context: Context) -> T:
+    """Return the task with the state to which it refers; a client that never trained, or lost it, has the initial."""
+    state_round = referenced_round(task.own_state())
+    if not state_round:
+        return replace(task, load_state=None) if state_round == 0 else task
+    state = _states_of(records.setting(content, "run"), task.client, context).load(state_round)
+    return replace(task, load_state=lambda _client: {} if state is None else state)
 
 
 def _own_folder(run: str, context: Context) -> Path:

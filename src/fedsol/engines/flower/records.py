@@ -3,7 +3,7 @@
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, cast, get_args
 
@@ -65,12 +65,12 @@ def task_records(task: EngineTask[Any], weights: ArrayRecord, config: Mapping[st
     """Return a task for a client as a message, with the configuration that all messages have."""
     assert isinstance(task, Train | EvaluateClient | Personalize)
     values: dict[str, Any] = {**config, "client": task.client}
-    parts: dict[str, ArrayRecord] = {}
+    reference, state = _state_parts(task.own_state())
+    values |= reference
+    parts = _filled({"state": state})
     if isinstance(task, Train):
-        job = task.complete_job()
-        reference, state = _state_parts(job.state)
-        values |= {"round": job.round, "work": job.work, **reference}
-        parts = _filled({"broadcast": job.broadcast, "state": state})
+        values |= {"round": task.job.round, "work": task.job.work}
+        parts |= _filled({"broadcast": task.job.broadcast})
     if isinstance(task, EvaluateClient):
         values[PART] = task.part
     if isinstance(task, Personalize):
@@ -81,15 +81,21 @@ def task_records(task: EngineTask[Any], weights: ArrayRecord, config: Mapping[st
 def job_from(content: RecordDict) -> Job:
     """Return the job that a message carries."""
     config: Any = content.config_records[CONFIG]
-    state_round = config.get(STATE_ROUND)
     return Job(
         client=client_of(content),
         round=int(config["round"]),
         work=float(config["work"]),
         weights=_part(content, WEIGHTS),
         broadcast=_part(content, "broadcast"),
-        state=_part(content, "state") if state_round is None else state_reference(int(state_round)),
+        state=state_from(content),
     )
+
+
+def state_from(content: RecordDict) -> State:
+    """Return the client's own state in a message, or the reference to it."""
+    config: Any = content.config_records[CONFIG]
+    state_round = config.get(STATE_ROUND)
+    return _part(content, "state") if state_round is None else state_reference(int(state_round))
 
 
 def update_records(update: Update) -> RecordDict:
@@ -149,13 +155,17 @@ def evaluation_from(content: RecordDict) -> EvaluateClient:
     part = setting(content, PART)
     if part not in get_args(OwnPart):
         raise InputError(f"message: {PART!r} must be one of {get_args(OwnPart)} (got {part[:80]!r})")
-    return EvaluateClient(_part(content, WEIGHTS), client_of(content), cast(OwnPart, part))
+    return EvaluateClient(_part(content, WEIGHTS), client_of(content), cast(OwnPart, part), _loader(content))
 
 
 def personal_task(content: RecordDict) -> Personalize:
     """Return the personalization that a message asks for."""
     settings = PersonalSettings(**json.loads(setting(content, PERSONAL)))
-    return Personalize(_part(content, WEIGHTS), client_of(content), settings)
+    return Personalize(_part(content, WEIGHTS), client_of(content), settings, load_state=_loader(content))
+
+
+def _loader(content: RecordDict) -> Callable[[int], State]:
+    return lambda _client: state_from(content)
 
 
 def personal_answer(result: PersonalResult) -> RecordDict:
