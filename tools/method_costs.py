@@ -75,6 +75,8 @@ def _flops(federation: Federation) -> int:
 def _size(count: int, model: int) -> str:
     """Return bytes in units of the model's size, and what is over, such as a number, in bytes."""
     whole, rest = divmod(count, model)
+    if 100 * rest > model:  # some of the weights
+        return f"{count / model:.2f}"
     parts = [str(whole)] * bool(whole) + [f"{rest} B"] * bool(rest)
     return " + ".join(parts) or "–"
 

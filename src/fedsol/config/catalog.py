@@ -73,7 +73,16 @@ GROUPS: dict[str, dict[str, int | None]] = {
     "momentum": {"fedcm": 2021, "fedinit": 2023, "fedacg": 2024},
     "server": {"fedavg": 2017, "fednova": 2020, "fedexp": 2023},
     "calibration": {"fedrs": 2021, "fedlc": 2022, "feddecorr": 2023},
-    "personal": {"local-only": None, "perfedavg": 2020, "fedbabu": 2022, "knn-per": 2022},
+    "personal": {
+        "local-only": None,
+        "fedper": 2019,
+        "lg-fedavg": 2020,
+        "perfedavg": 2020,
+        "fedbn": 2021,
+        "fedrep": 2021,
+        "fedbabu": 2022,
+        "knn-per": 2022,
+    },
 }
 """The algorithms by what they mainly change, and the year in which each was published."""
 
