@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import fedsol
 from fedsol.cli.app import app
-from fedsol.reports.live import LiveView
+from fedsol.reports.live import FolderView, LiveView
+from tests.support.made_runs import make_run
 
 
 def ask(live: LiveView, path: str, method: str = "GET", host: str | None = None) -> tuple[int, bytes]:
@@ -115,3 +116,27 @@ def test_a_port_needs_the_live_view():
     done = CliRunner().invoke(app, ["run", "--port", "8000"])
     assert done.exit_code == 2
     assert "--port: needs --live" in done.output
+
+
+def test_a_folder_of_runs_is_served_and_kept_up_to_date(tmp_path):
+    make_run(tmp_path / "one", rounds=3)
+    with FolderView([tmp_path]) as view:
+        while not (data := json.loads(ask(view, "/data.json")[1]))["runs"]:
+            pass
+        assert [run["name"] for run in data["runs"]] == ["one"]
+        make_run(tmp_path / "two", {"seed": 1}, rounds=3)
+        while len(data["runs"]) < 2:
+            data = json.loads(ask(view, f"/data.json?after={data['version']}")[1])
+        assert (len(data["groups"]), data["done"]) == (1, False)
+    with pytest.raises(ConnectionRefusedError):
+        ask(view, "/")
+
+
+def test_serving_writes_nothing_and_a_port_needs_it(tmp_path):
+    for arguments, message in (
+        (["--serve", "-o", "page.html"], "--out: is not allowed with --serve"),
+        (["--port", "8000"], "--port: needs --serve (got 8000)"),
+        (["--serve"], "no such directory"),
+    ):
+        done = CliRunner().invoke(app, ["report", str(tmp_path / "nothing"), *arguments])
+        assert (done.exit_code, message in done.output) == (2, True), done.output

@@ -67,12 +67,12 @@ def test_every_section_is_there(page, mixed):
     page.open(mixed)
     titles = page.run("[...document.querySelectorAll('main h2')].map(h => h.innerText)")
     assert titles == [
-        "Summary", "Learning curves", "Accuracy by class", "Client accuracies", "Analyses", "Partition",
+        "In words", "Summary", "Learning curves", "Accuracy by class", "Client accuracies", "Analyses", "Partition",
         "Settings that differ", "Environment", "Reproduce",
     ]  # fmt: skip
     assert page.run(f"{CURVES}.length") == 4
     assert page.run("document.querySelectorAll('#analyses .chart path[data-method]').length") == 6
-    assert page.run("document.querySelectorAll('#classes image').length") == 1
+    assert page.run("document.querySelectorAll('#classes image').length") == 2
     assert page.run("document.querySelectorAll('#partition .bar').length") == 20
     assert "unfinished" in page.run("document.querySelector('#summary').innerText")
 
@@ -351,3 +351,44 @@ def test_the_live_page_follows_the_run_to_its_end(page, tiny, tmp_path):
         fedsol.train(tiny.override({"rounds": 3}), [live, Look()], out)
     page.until("document.querySelector('#state').innerText === 'ended after 3 of 3 rounds'")
     assert page.run(f"{CURVES}[0].getAttribute('d').split('L').length") == 3
+
+
+def test_the_best_is_marked_only_where_it_differs_by_more_than_the_spread(page, tmp_path):
+    for name, heights in {"fedavg": (0.5, 0.52), "fedsol": (0.7, 0.72), "fedntd": (0.69, 0.73)}.items():
+        for seed, height in enumerate(heights):
+            run = make_run(tmp_path / name / f"seed-{seed}", {"seed": seed, "algorithm.name": name}, rounds=3)
+            rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+            text = "".join(json.dumps({**row, "test_accuracy": height}) + "\n" for row in rows)
+            (run / "metrics.jsonl").write_text(text)
+    marked = f"{ROWS}.filter(r => r.children[3].className.includes('best')).map(r => r.children[0].innerText.trim())"
+    write_report([tmp_path / "fedavg", tmp_path / "fedsol"], tmp_path / "two.html")
+    page.open((tmp_path / "two.html").as_uri())
+    assert page.run(marked) == ["fedsol"]
+    write_report([tmp_path], tmp_path / "three.html")
+    page.open((tmp_path / "three.html").as_uri())
+    assert page.run(marked) == []
+
+
+def test_two_methods_stand_side_by_side_and_below_each_other_on_a_phone(page, phone, mixed):
+    tops = "[...document.querySelectorAll('#classes .pair > *')].map(map => map.getBoundingClientRect().top)"
+    page.open(mixed)
+    first, second = page.run(tops)
+    assert first == second
+    chosen = page.run("[...document.querySelectorAll('#classes select')].map(s => s.selectedOptions[0].innerText)")
+    assert chosen[0].split(",")[0] != chosen[1].split(",")[0]
+    assert chosen[0].split(",")[1] == chosen[1].split(",")[1]
+    phone.open(mixed)
+    first, second = phone.run(tops)
+    assert first < second
+    assert phone.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_dark_is_more_in_every_heat_map(page, mixed):
+    page.open(mixed)
+    brightness = "[0, 396].map(at => d[at] + d[at + 1] + d[at + 2])"
+    ends = page.run(
+        "[...document.querySelectorAll('.scale canvas')].map(c => c.getContext('2d').getImageData(0, 0, 100, 1).data)"
+        f".map(d => {brightness})"
+    )
+    assert len(ends) == 2
+    assert all(low > high for low, high in ends)

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from fedsol.cli.app import app
 from fedsol.data.manifest import Manifest, save_manifest
 from fedsol.errors import InputError
-from fedsol.reports.collect import analyses_of, clients_of, partition_of, short_names
+from fedsol.reports.collect import analyses_of, clients_of, figures_of, partition_of, short_names
 from fedsol.reports.columns import number, to_columns
+from fedsol.reports.headline import headline
 from fedsol.reports.page import embedded_json, render, report_data, write_report
 from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs
@@ -266,3 +267,45 @@ def test_bad_input_is_one_message(tmp_path, monkeypatch, arguments, message):
     assert done.exit_code == 2
     assert message in done.output
     assert len(done.output.strip().splitlines()) == 1
+
+
+def with_accuracies(run, accuracies):
+    """Give a run these accuracies by round and class."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    changed = [
+        {**row, "test_accuracy": float(np.mean(values)), "class_accuracy": values}
+        for row, values in zip(rows, accuracies, strict=True)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+
+
+def test_the_headline_says_setting_verdict_and_forgetting(tmp_path):
+    for seed in range(2):
+        for name, final in (("fedavg", 0.5), ("fedsol", 0.7)):
+            run = make_run(tmp_path / name / f"seed-{seed}", {"seed": seed, "algorithm.name": name}, rounds=2)
+            with_accuracies(run, [[0.8, 0.4], [final + 0.02 * seed, final]])
+    runs = find_runs([tmp_path])
+    setting, verdict, forgetting = headline(runs, group_runs(runs))
+    assert setting == "digits, 20 clients, dirichlet partition (alpha 0.1), 2 rounds, 2 seeds."
+    assert verdict == (
+        "fedsol ends at 70.50 ± 0.71 % test accuracy; fedavg at 50.50 ± 0.71 %: 20.0 points behind (95 % interval "
+        "20.0 to 20.0 points, 2 pairs of seeds), more than chance explains."
+    )
+    assert forgetting == (
+        "Forgetting, how far a class ends below its best accuracy on average, is 4.5 points with fedsol, 14.5 points "
+        "with fedavg."
+    )
+    alone = headline(runs[:1], group_runs(runs[:1]))
+    assert alone[1] == "fedavg ends at 50.00 % test accuracy."
+    assert headline([], []) == []
+
+
+def test_figures_of_analyses_are_inside(tmp_path):
+    run = make_run(tmp_path / "run", rounds=2)
+    (run / "analysis").mkdir()
+    for name in ("landscape.png", "landscape.json", "stray.png"):
+        (run / "analysis" / name).write_bytes(b"picture")
+    (figure,) = figures_of([run, run])
+    assert figure.name.startswith("landscape")
+    page = render(report_data([Run.load(run)]))
+    assert data_of(page)["figures"][0]["image"] == "data:image/png;base64,cGljdHVyZQ=="

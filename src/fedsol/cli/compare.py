@@ -10,10 +10,12 @@ from fedsol.cli.console import console, resume_hint, say, say_table, show_warnin
 from fedsol.cli.options import (
     ExperimentArgument,
     JobsOption,
+    LiveOption,
     OutOption,
     ResumeOption,
     SeedsOption,
     SetOption,
+    live_report,
     new_directory,
     read_experiment,
 )
@@ -40,6 +42,7 @@ def compare(
     out: OutOption = None,
     resume: ResumeOption = False,
     jobs: JobsOption = 1,
+    live: LiveOption = False,
 ) -> None:
     """Compare algorithms over seeds on the same data: a table and learning curves."""
     from fedsol.plots.curves import draw_curves, has_values, result_curves
@@ -54,7 +57,7 @@ def compare(
     study = Study(out, parse_seeds(seeds), resume, jobs, lambda label: [progress(console, label, lines=2)])
     if jobs > 1:
         study = replace(study, finished=finished_counter(len(variants) * len(study.seeds)))
-    with resume_hint(out, f"the same command, --out {out} and --resume"):
+    with resume_hint(out, f"the same command, --out {out} and --resume"), live_report(out, live):
         results = comparison.compare(variants, study)
     if finished := [run for result in results for run in result.runs]:
         resolved = finished[0].experiment

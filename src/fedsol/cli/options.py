@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Output dire
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Comma-separated.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the runs in --out.")]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, each in its own process.")]
+LiveOption = Annotated[bool, typer.Option("--live", help="Serve a report of the runs on this machine while training.")]
 TracebackOption = Annotated[bool, typer.Option("--traceback", help="Show all of an error.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
 
@@ -122,6 +124,25 @@ def _names(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _names_code(name: Any) -> bool:
     return isinstance(name, str) and ":" in name and name.rpartition(":")[2].replace(".", "").isidentifier()
+
+
+@contextlib.contextmanager
+def live_report(out: Path, is_wanted: bool) -> Iterator[None]:
+    """Serve a report of all runs in a directory, if that is wanted."""
+    if not is_wanted:
+        yield
+        return
+    from fedsol.core.files import make_directory
+
+    make_directory(out)
+    # In a process of its own: processes that train are forked from this one, which must have a single thread.
+    command = [sys.executable, "-m", "fedsol", "report", str(out), "--serve"]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield
+    finally:
+        server.send_signal(signal.SIGINT)  # as Ctrl-C: an open page gets the last update
+        server.wait()
 
 
 _new: list[Path] = []

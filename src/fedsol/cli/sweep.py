@@ -9,10 +9,12 @@ from fedsol.cli.compare import ResultTable, finished_counter, rounds_text
 from fedsol.cli.console import resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import (
     ExperimentArgument,
+    LiveOption,
     OutOption,
     ResumeOption,
     SeedsOption,
     SetOption,
+    live_report,
     new_directory,
     read_experiment,
 )
@@ -33,6 +35,7 @@ def sweep(
     changes: SetOption = None,
     out: OutOption = None,
     resume: ResumeOption = False,
+    live: LiveOption = False,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Runs at a time (default: one per core).")] = None,
     trials: Annotated[
         int | None,
@@ -54,7 +57,7 @@ def sweep(
     base, axes, seed_list = read_experiment(experiment, changes), parse_grid(grid or []), parse_seeds(seeds)
     combinations = trials or math.prod(len(axis.values) for axis in axes if isinstance(axis, Choice))
     study = Study(out, seed_list, resume, jobs, finished=finished_counter(combinations * len(seed_list)))
-    with resume_hint(out, f"the same command, --out {out} and --resume"):
+    with resume_hint(out, f"the same command, --out {out} and --resume"), live_report(out, live):
         found = search(axes, base, study, trials) if trials else run_grid(axes, base, study)
     rows = found.rows()
     if runs := [run for result in found.results for run in result.runs]:

@@ -1,5 +1,6 @@
 """What a report shows about a run besides its metrics, without importing user code that the experiment names."""
 
+import base64
 import operator
 import os
 from collections.abc import Iterator, Sequence
@@ -8,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.core.files import read_json_lines, read_json_object
+from fedsol.data.description import DATA_FILE
 from fedsol.data.heterogeneity import heterogeneity
 from fedsol.errors import InputError
 from fedsol.personalization.results import PersonalDirectory
 from fedsol.personalization.statistics import accuracies_after, epochs_of
 from fedsol.reports.columns import NOT_IN_ANALYSES, number, to_columns
 from fedsol.runs.run import Run
+
+MOST_BYTES = 6_000_000
+"""Of all figures on a page."""
 
 
 def short_names(runs: Sequence[Run]) -> list[str]:
@@ -50,6 +55,37 @@ def analyses_of(run: Run) -> dict[str, dict[str, Any]]:
     """Return the columns of every analysis that was recorded during the run, by name."""
     files = sorted((run.path / "analysis").glob("*.jsonl"))
     return {file.stem: to_columns(read_json_lines(file), NOT_IN_ANALYSES) for file in files}
+
+
+def names_of(run: Run) -> dict[str, list[str]]:
+    """Return the names of the classes and of the clients, if the data has names (data.json)."""
+    path = run.path / DATA_FILE
+    description = read_json_object(path) if path.is_file() else {}
+    found = {key: description.get(key) for key in ("class_names", "client_names")}
+    return {key: [str(name) for name in names] for key, names in found.items() if isinstance(names, list)}
+
+
+@dataclass(frozen=True)
+class FigureFile:
+    """A figure that `fedsol analyze` drew."""
+
+    name: str
+    image: str
+    """The picture, as a `data:` address."""
+
+
+def figures_of(places: Sequence[Path]) -> list[FigureFile]:
+    """Return the figures of analyses in these directories: pictures in `analysis/` beside their data, of some size."""
+    found, room = [], MOST_BYTES
+    for folder in dict.fromkeys(place.resolve() / "analysis" for place in places):
+        for path in sorted(folder.glob("*.png")):
+            size = path.stat().st_size
+            if path.with_suffix(".json").is_file() and size <= room:
+                room -= size
+                image = base64.b64encode(path.read_bytes()).decode()
+                name = path.stem if len(places) == 1 else f"{path.stem}, {folder.parent.name}"
+                found.append(FigureFile(name, f"data:image/png;base64,{image}"))
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""The live report: the page of a run in progress, served to this machine only and updated after every round."""
+"""The live report: the page of runs in progress, served to this machine only and updated as they go on."""
 
+import contextlib
 import json
 import logging
 import socketserver
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from fedsol.errors import FedsolError, InputError
 from fedsol.federation.federation import Federation
 from fedsol.reports.page import render, report_data
+from fedsol.runs.find import runs_below
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
 from fedsol.training.loop import Callback, RoundResult
@@ -25,17 +27,15 @@ PATIENCE = 20.0
 """Seconds that a page's request waits for new data."""
 GRACE = 2.0
 """Seconds that a finished run waits for an open page to fetch the last update."""
+PAUSE = 1.0
+"""Seconds between two looks at a folder."""
+WATCHED = ("*.jsonl", "summary.json", "personal.json", "analysis/*.png")
 
 
-class LiveView(Callback):
-    """Serve the report of the run in `directory` while it is trained.
+class Site:
+    """A page at `address` on this machine alone, which asks for newer data until it is done."""
 
-    Use it as a context and as the last callback: `with LiveView(out) as live: train(…, [live], out)`. The address is
-    `live.address`; port 0 means any free port.
-    """
-
-    def __init__(self, directory: str | Path, port: int = 0) -> None:
-        self._directory = Path(directory)
+    def __init__(self, port: int = 0) -> None:
         self._news = threading.Condition()
         self._data: dict[str, Any] = {**report_data([], live=True, done=False), "version": 0}
         self._asked = False
@@ -62,18 +62,6 @@ class LiveView(Callback):
             self._thread.join()
         self._server.server_close()
 
-    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
-        # Not earlier: worker processes are forked first, while this process has a single thread.
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        self._read()
-
-    def round_finished(self, result: RoundResult) -> None:
-        self._read()
-
-    def finished(self, run: Run) -> None:
-        self._read()
-
     def newer_than(self, version: int) -> dict[str, Any]:
         """Return the data of the page as soon as it is newer than this version, or unchanged after a while."""
         with self._news:
@@ -87,9 +75,13 @@ class LiveView(Callback):
             self._delivered = max(self._delivered, version)
             self._news.notify_all()
 
-    def _read(self) -> None:
+    def _serve(self) -> None:
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def _show(self, read: Callable[[], list[Run]], places: Sequence[Path] = ()) -> None:
         try:
-            data = report_data([Run.load(self._directory)], live=True, done=False)
+            data = report_data(read(), live=True, done=False, places=places)
         except (FedsolError, OSError) as error:  # a report must never stop a run
             log.warning("the live report was not updated: %s", error)
             return
@@ -101,12 +93,86 @@ class LiveView(Callback):
             self._news.notify_all()
 
 
+class LiveView(Site, Callback):
+    """Serve the report of the run in `directory` while it is trained.
+
+    Use it as a context and as the last callback: `with LiveView(out) as live: train(…, [live], out)`. The address is
+    `live.address`; port 0 means any free port.
+    """
+
+    def __init__(self, directory: str | Path, port: int = 0) -> None:
+        super().__init__(port)
+        self._directory = Path(directory)
+
+    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
+        self._serve()  # not earlier: worker processes are forked first, while this process has a single thread
+        self._read()
+
+    def round_finished(self, result: RoundResult) -> None:
+        self._read()
+
+    def finished(self, run: Run) -> None:
+        self._read()
+
+    def _read(self) -> None:
+        self._show(lambda: [Run.load(self._directory)])
+
+
+class FolderView(Site):
+    """Serve one report of all runs in and below some directories, and update it when any of them changes.
+
+    Use it as a context. Runs may be trained by this process or by others, begin and end.
+    """
+
+    def __init__(self, places: Sequence[Path], port: int = 0) -> None:
+        super().__init__(port)
+        self._places = list(places)
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._serve()
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watcher.join()
+        self._show(self._runs, self._places)
+        super().__exit__()
+
+    def wait(self) -> None:
+        """Wait for Ctrl-C."""
+        self._ended.wait()
+
+    def _watch(self) -> None:
+        seen: object = None
+        while not self._ended.is_set():
+            if (state := self._state()) != seen:
+                seen = state
+                self._show(self._runs, self._places)
+            self._ended.wait(PAUSE)
+
+    def _runs(self) -> list[Run]:
+        return [run for place in self._places for run in runs_below(place)]
+
+    def _state(self) -> list[tuple[str, int, int]]:
+        """Return size and time of the files that a report is made of."""
+        paths = [path for place in self._places for name in WATCHED for path in place.rglob(name)]
+        found = []
+        for path in sorted(paths):
+            with contextlib.suppress(OSError):  # it was just replaced
+                status = path.stat()
+                found.append((str(path), status.st_size, status.st_mtime_ns))
+        return found
+
+
 class _Server(ThreadingHTTPServer):
     """A server on the loopback interface only."""
 
     daemon_threads = True
 
-    def __init__(self, view: LiveView, port: int) -> None:
+    def __init__(self, view: Site, port: int) -> None:
         self.view = view
         super().__init__((HOST, port), _Handler)
 

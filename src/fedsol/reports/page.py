@@ -16,8 +16,9 @@ from fedsol.config.overrides import as_text, flatten
 from fedsol.config.task import ACCURACY, MEASURES, Measure
 from fedsol.core.files import write_output
 from fedsol.errors import InputError
-from fedsol.reports.collect import analyses_of, clients_of, partition_of, short_names
+from fedsol.reports.collect import analyses_of, clients_of, figures_of, names_of, partition_of, short_names
 from fedsol.reports.columns import to_columns
+from fedsol.reports.headline import headline
 from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs
 from fedsol.runs.run import Run
@@ -30,12 +31,17 @@ def write_report(places: Sequence[Path], out: Path) -> list[Run]:
     if out.is_dir():
         raise InputError(f"{out}: must be a file such as report.html (got a directory)")
     runs = find_runs(places)
-    write_output(out, render(report_data(runs)))
+    write_output(out, render(report_data(runs, places=places)))
     return runs
 
 
-def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> dict[str, Any]:
-    """Return everything the page shows, as plain values; a `live` page asks for updates until the run is `done`."""
+def report_data(
+    runs: Sequence[Run], live: bool = False, done: bool = True, places: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """Return everything the page shows, as plain values; a `live` page asks for updates until it is `done`.
+
+    Figures of `fedsol analyze` are those of the runs and of `places`.
+    """
     groups = group_runs(runs)
     found = [partition_of(run) for run in runs]
     partitions = {one["sha256"]: one for one in found if one}
@@ -43,6 +49,8 @@ def report_data(runs: Sequence[Run], live: bool = False, done: bool = True) -> d
     return {
         "live": live,
         "done": done,
+        "headline": headline(runs, groups),
+        "figures": [asdict(figure) for figure in figures_of([*places, *(run.path for run in runs)])],
         "primary": _measure(runs[0].primary if runs else ACCURACY),
         "shares": [measure.key for measure in MEASURES.values() if measure.is_share],
         "groups": [{"label": group.label, "runs": group.runs} for group in groups],
@@ -108,6 +116,7 @@ def _run_data(run: Run, name: str) -> dict[str, Any]:
         "planned": run.settings.get("rounds"),
         "stopped": run.stopped.reason if run.stopped else None,
         "best": run.best_round if run.selection.has_validation else None,
+        **names_of(run),
         "metrics": to_columns(run.rows),
         "analyses": analyses_of(run),
         "clients": [asdict(one) for one in clients_of(run)],

@@ -1,10 +1,8 @@
 // Heat maps: cells as pixels of a picture inside an SVG, read off by hover, touch and arrow keys.
 
-// Cividis, a scale from dark blue to yellow that is the same to people who confuse red and green.
-const SCALE = [
-  [0, 32, 77], [0, 48, 111], [57, 72, 107], [87, 93, 109], [112, 113, 115], [138, 134, 120], [165, 157, 117],
-  [195, 181, 105], [225, 205, 85], [255, 234, 70],
-];
+// From white to dark blue, as in the figures, in light and dark alike: dark is always more.
+const SCALE = [[255, 255, 255], [156, 203, 232], [0, 114, 178], [6, 40, 61]];
+const MISSING = [190, 186, 178];
 
 function scaleColor(share) {
   const place = Math.min(1, Math.max(0, share)) * (SCALE.length - 1);
@@ -52,7 +50,8 @@ function heatMap(describe) {
     const { columns, rows } = spec;
     const barRoom = spec.bars ? 64 : 0;
     const rowHeight = Math.max(rows > 40 ? 3 : 8, Math.min(22, Math.floor(300 / Math.max(rows, 1))));
-    const [left, right, top] = [46, width - 12, 22 + barRoom];
+    const longest = highest([0, ...Array.from({ length: rows }, (_, row) => rowName(row).length)]);
+    const [left, right, top] = [Math.min(Math.max(46, 16 + 6.5 * longest), width / 3), width - 12, 22 + barRoom];
     const bottom = top + rows * rowHeight;
     const height = bottom + (rows || !spec.bars ? 38 : 30);
     const root = draw("svg", {
@@ -69,11 +68,16 @@ function heatMap(describe) {
     box.replaceChildren(root, frame.tip);
   }
 
+  function rowName(row) {
+    const name = spec.rowName ? spec.rowName(row) : String(row);
+    return name.length > 18 ? `${name.slice(0, 17)}…` : name;
+  }
+
   function drawCells(root) {
     const { columns, rows } = spec;
     const href = picture(columns, rows, (column, row) => {
       const share = spec.share(column, row);
-      return share === null ? null : scaleColor(share);
+      return share === null ? MISSING : scaleColor(share);
     }).toDataURL();
     root.append(
       draw("image", {
@@ -109,7 +113,7 @@ function heatMap(describe) {
     const step = Math.max(1, Math.ceil(14 / frame.rowHeight));
     for (let row = 0; row < spec.rows; row += step) {
       const y = frame.top + (row + 0.5) * frame.rowHeight + 4;
-      root.append(draw("text", { x: frame.left - 6, y, "text-anchor": "end" }, String(row)));
+      root.append(draw("text", { x: frame.left - 6, y, "text-anchor": "end" }, rowName(row)));
     }
     root.append(
       draw("text", { x: (frame.left + frame.right) / 2, y: height - 4, "text-anchor": "middle" }, spec.xLabel),

@@ -10,7 +10,7 @@ function partitionSection() {
   };
   if (view.partition >= partitions.length) view.partition = 0;
   const words = make("p", {});
-  const map = heatMap(() => partitionMap(partitions[view.partition]));
+  const map = heatMap(() => partitionMap(app.data.partitions[view.partition], namesFor(view.partition)));
   const update = () => {
     const { sizes, counts, sha256, heterogeneity } = app.data.partitions[view.partition];
     const held = (counts ?? []).map((row) => row.filter((count) => count > 0).length);
@@ -31,9 +31,11 @@ function partitionSection() {
   }
   const missing = "The classes of each client are unknown: partition.json was written by an older version.";
   const note = partitions.some(({ counts }) => counts) ? [] : [make("p", { class: "note" }, missing)];
-  const below = partitions.some(classesIn) ? [scaleBar("few samples", "many")] : note;
+  const below = partitions.some(classesIn) ? [scaleBar("no samples", "many")] : note;
   return { id: "partition", title: "Partition", node: [controls, words, map.node, ...below], update };
 }
+
+const namesFor = (partition) => app.data.runs.find((run) => run.partition === partition) ?? {};
 
 // Samples of other tasks have no class: their manifest counts them as one.
 const classesIn = ({ counts }) => (counts && counts[0].length > 1 ? counts[0].length : 0);
@@ -43,17 +45,20 @@ function heterogeneityText({ jensen_shannon, effective_classes, gini }, hasClass
   return `${hasClasses ? labels : ""}Gini coefficient of sizes ${gini.toFixed(2)}.`;
 }
 
-function partitionMap({ sizes, counts }) {
+function partitionMap({ sizes, counts }, { class_names = [], client_names = [] }) {
+  const className = (label) => class_names[label] ?? String(label);
+  const client_ = (client) => client_names[client] ?? `client ${client}`;
   const classes = classesIn({ counts });
   const most = counts ? highest(counts.flat()) || 1 : 1;
   return {
     columns: sizes.length, rows: classes, bars: sizes, barLabel: classes ? "samples; below: class" : "samples",
     xLabel: "client", yLabel: "class", place: (client) => client,
-    share: (client, label) => (counts[client][label] ? 0.1 + 0.9 * Math.sqrt(counts[client][label] / most) : null),
+    share: (client, label) => (counts[client][label] ? 0.1 + 0.9 * Math.sqrt(counts[client][label] / most) : 0),
     text: (client, label) =>
       classes && label >= 0
-        ? `client ${client}, class ${label}: ${counts[client][label]} of ${sizes[client]} samples`
-        : `client ${client}: ${sizes[client]} samples`,
+        ? `${client_(client)}, class ${className(label)}: ${counts[client][label]} of ${sizes[client]} samples`
+        : `${client_(client)}: ${sizes[client]} samples`,
+    rowName: className,
     words: `Samples of ${sizes.length} clients${classes ? ` by ${classes} classes` : ""}`,
   };
 }
@@ -115,8 +120,25 @@ function reproduceSection() {
   return { id: "reproduce", title: "Reproduce", node: [make("p", {}, text), commands, ...listed], update: () => {} };
 }
 
+function headlineSection() {
+  if (!app.data.headline.length) return null;
+  const node = make("div", { class: "headline" });
+  const update = () => node.replaceChildren(...app.data.headline.map((sentence) => make("p", {}, sentence)));
+  return { id: "headline", title: app.data.live && !app.data.done ? "So far" : "In words", node: [node], update };
+}
+
+function figuresSection() {
+  const { figures } = app.data;
+  if (!figures.length) return null;
+  const pictures = figures.map(({ name, image }) =>
+    make("figure", {}, make("img", { src: image, alt: readable(name), loading: "lazy" }), make("figcaption", {}, readable(name))),
+  );
+  return { id: "figures", title: "Figures of analyses", node: [make("div", { class: "figures" }, pictures)], update: () => {} };
+}
+
 const BUILDERS = [
-  summarySection, curvesSection, classesSection, clientsSection, analysesSection, partitionSection, differencesSection,
+  headlineSection, summarySection, curvesSection, classesSection, clientsSection, analysesSection, figuresSection,
+  partitionSection, differencesSection,
   environmentSection, reproduceSection,
 ];
 let sections = [];
@@ -126,7 +148,7 @@ let built = null;
 function structure(data) {
   const names = ({ series, spreads, heat }) => [series, spreads, heat].map(Object.keys);
   const keys = (run) => [names(run.metrics), run.clients.map(wayOf), Object.entries(run.analyses).map(([name, columns]) => [name, names(columns)])];
-  return JSON.stringify([data.groups, data.runs.map(keys), data.partitions.length, data.differences]);
+  return JSON.stringify([data.groups, data.runs.map(keys), data.partitions.length, data.differences, data.figures.length, data.headline.length]);
 }
 
 function showData(data) {
@@ -184,7 +206,12 @@ async function follow(data) {
     state.hidden = false;
     state.textContent = text;
   };
-  const rounds = () => (app.data.runs.length ? `${roundsOf(app.data.runs[0])} of ${app.data.runs[0].planned} rounds` : "waiting");
+  const rounds = () => {
+    const { runs } = app.data;
+    if (!runs.length) return "waiting";
+    const total = `${sum(runs.map(roundsOf))} of ${sum(runs.map((run) => run.planned ?? roundsOf(run)))} rounds`;
+    return runs.length > 1 ? `${plural(runs.length, "run")}, ${total}` : total;
+  };
   say(`live: ${rounds()}`);
   let version = data.version;
   while (!app.data.done) {

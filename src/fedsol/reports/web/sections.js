@@ -1,6 +1,6 @@
 // The sections of the page. Each is {id, title, node, update()}, or null where the runs have nothing for it.
 
-const view = { target: null, axis: "round", smoothing: 1, bands: "deviation", key: {}, run: [0, -1], partition: 0 };
+const view = { target: null, axis: "round", smoothing: 1, bands: "deviation", key: {}, run: [0, null], partition: 0 };
 
 // On the global test set; where no run has one, on what clients held out; where they did not, on the validation set.
 const primary = () => app.data.primary;
@@ -78,8 +78,7 @@ function summarySection() {
     }
     const rows = app.data.groups.map((group, index) => methodRow(group, index, goal()));
     for (const column of alsoHeldOut.length ? [3, 4, 5] : [3, 4]) {
-      const most = bestOf(rows.map((row) => row[column].value).filter(known));
-      if (rows.length > 1) for (const row of rows) row[column].best = known(most) && row[column].value === most;
+      markBest(rows.map((row) => row[column]));
     }
     note.textContent = summaryNote();
     table.update(rows);
@@ -100,6 +99,15 @@ function summarySection() {
   };
 }
 
+// The best of several, only where it differs from the next by more than the seeds of either differ.
+function markBest(cells) {
+  const order = cells.filter(({ value }) => known(value)).sort((one, other) => (better(one.value, other.value) ? -1 : 1));
+  if (order.length < 2) return;
+  const [first, second] = order;
+  const spread = Math.max(first.spread ?? Infinity, second.spread ?? Infinity);
+  first.best = Math.abs(first.value - second.value) > spread;
+}
+
 function summaryNote() {
   const { runs } = app.data;
   const chosen = runs.filter(isChosen).length;
@@ -107,6 +115,7 @@ function summaryNote() {
   const best = chosen ? `that of the round which the validation set chose${chosen < runs.length ? "; of runs without one, " : "."}` : "";
   return "Mean ± sample standard deviation over runs that differ only in their seed. Traffic is what the server "
     + "and its clients send to each other; time is the sum over all rounds. Click a heading to sort. "
+    + "The best is bold where it differs from the next by more than the standard deviation of either. "
     + `The best ${primary().title} is ${best}${chosen < runs.length ? others : ""}`
     + (runs.some((run) => run.stopped) ? " Where some runs have stopped, curves are means over the others." : "");
 }
@@ -117,6 +126,7 @@ function methodRow(group, index, target) {
   const share = (found) => ({
     text: primary().share ? spread(found, (value) => (100 * value).toFixed(2), " %") : spread(found, plain),
     value: mean(found),
+    spread: found.length > 1 ? deviation(found) : null,
   });
   const reached = runs.map((run) => until(run, target)).filter((found) => found);
   const some = reached.length && reached.length < runs.length ? `in ${reached.length} of ${runs.length}` : null;
@@ -245,6 +255,13 @@ function analysesSection() {
   };
 }
 
+// A run of another method with the same seed, or else of another method, to stand beside the first; -1 without any.
+function counterpart(runs, first) {
+  const own = app.data.groups.find((group) => group.runs.includes(first));
+  const others = runs.filter(({ number }) => !own.runs.includes(number));
+  return (others.find(({ run }) => run.seed === app.data.runs[first].seed) ?? others[0])?.number ?? -1;
+}
+
 const heatKey = (run) => Object.keys(run.metrics.heat)[0];
 
 function classesSection() {
@@ -252,7 +269,7 @@ function classesSection() {
   if (!runs.length) return null;
   const options = runs.map(({ run, number }) => [String(number), nameOf(run, number)]);
   if (!runs.some(({ number }) => number === view.run[0])) view.run[0] = runs[0].number;
-  if (view.run[1] >= app.data.runs.length) view.run[1] = -1;
+  if (view.run[1] === null || view.run[1] >= app.data.runs.length) view.run[1] = counterpart(runs, view.run[0]);
   const maps = [0, 1].map((slot) => heatMap(() => classMap(view.run[slot])));
   const update = () => {
     maps[1].node.hidden = view.run[1] < 0;
@@ -265,11 +282,11 @@ function classesSection() {
   const controls = make("div", { class: "controls" }, choice("run", options, String(view.run[0]), set(0), true));
   if (runs.length > 1) {
     const others = [["-1", "nothing"], ...options];
-    controls.append(choice("below it", others, String(view.run[1]), set(1), true));
+    controls.append(choice("beside it", others, String(view.run[1]), set(1), true));
   }
-  const note = "Test accuracy of each class by round: a stripe that turns dark is a class that is being forgotten.";
+  const note = "Test accuracy of each class by round: dark is accurate, and a stripe that turns pale is a class that is being forgotten.";
   const scale = scaleBar("0 %", "100 %");
-  const node = [controls, maps[0].node, maps[1].node, scale, make("p", { class: "note" }, note)];
+  const node = [controls, make("div", { class: "pair" }, maps.map((map) => map.node)), scale, make("p", { class: "note" }, note)];
   return { id: "classes", title: "Accuracy by class", node, update };
 }
 
@@ -287,7 +304,8 @@ function classMap(number) {
     columns: places.length, rows: width, xLabel: "round", yLabel: `class: ${nameOf(run, number)}`,
     share: (column, row) => (at(column, row) < 0 ? null : at(column, row) / 1000),
     place: round,
-    text: (column, row) => `round ${round(column)}, class ${row}: ${percent(at(column, row) < 0 ? null : at(column, row) / 1000, 1)}`,
+    rowName: (row) => run.class_names?.[row] ?? String(row),
+    text: (column, row) => `round ${round(column)}, class ${run.class_names?.[row] ?? row}: ${percent(at(column, row) < 0 ? null : at(column, row) / 1000, 1)}`,
     words: `Heat map of the test accuracy of ${width} classes over ${places.length} rounds of ${nameOf(run, number)}`,
   };
 }
