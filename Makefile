@@ -20,7 +20,7 @@ help:
 	@echo "make gallery every figure from runs on embedded data: docs/gallery.md"
 	@echo "make docs    the generated reference pages"
 	@echo "make robustness  what each aggregation survives, measured: docs/robustness.md (ten minutes)"
-	@echo "make results docs/results.md and its pictures, from the files in results/"
+	@echo "make results docs/results.md, its pictures and the leaderboard, from the files in results/"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -106,6 +106,7 @@ robustness: $(VENV)/.installed-dev
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.results_page results docs/results.md
+	$(BIN)/fedsol leaderboard results --last 10 --out docs/leaderboard.html
 
 clean:
 	rm -rf $(VENV) demo runs dist build mutants .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

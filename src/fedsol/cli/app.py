@@ -15,6 +15,7 @@ from fedsol.cli.doctor import doctor
 from fedsol.cli.estimate import estimate
 from fedsol.cli.export import export
 from fedsol.cli.init import init
+from fedsol.cli.leaderboard import leaderboard
 from fedsol.cli.list import list_names
 from fedsol.cli.options import guarded
 from fedsol.cli.partition import partition
@@ -64,6 +65,6 @@ TRAIN, PREPARE, UNDERSTAND, USE = "Train", "Prepare", "Understand", "Use the mod
 _add(app, {"run": run, "compare": compare, "sweep": sweep, "choose": choose, "reproduce": reproduce}, TRAIN)
 _add(app, {"init": init, "list": list_names, "partition": partition, "estimate": estimate, "doctor": doctor}, PREPARE)
 _group("data", "Download datasets, or check their files.", {"fetch": data.fetch, "verify": data.verify}, PREPARE)
-_add(app, {"report": report, "analyze": analyze, "personalize": personalize}, UNDERSTAND)
+_add(app, {"report": report, "leaderboard": leaderboard, "analyze": analyze, "personalize": personalize}, UNDERSTAND)
 _add(app, {"predict": predict, "evaluate": evaluate, "export": export}, USE)
 _group("flower", "Run federations across many machines with Flower.", {"app": flower.app, "run": flower.run}, USE)

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,20 @@ from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs
 from fedsol.runs.run import Run
 
-SCRIPTS = ("base.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "clients.js", "main.js")
+SCRIPTS = (
+    *("base.js", "theme.js", "chart.js", "heat.js", "table.js", "curves.js", "sections.js", "clients.js"),
+    "main.js",
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a page is made of besides its data: its scripts, in order, its headings and its first section."""
+
+    scripts: tuple[str, ...]
+    heading: str
+    title: str
+    first: str
 
 
 def write_report(places: Sequence[Path], out: Path) -> list[Run]:
@@ -67,19 +80,26 @@ def report_data(
 
 
 def render(data: dict[str, Any]) -> str:
-    """Return the page. Its policy allows its own script and style only; data is never markup."""
+    """Return the report."""
+    datasets = ", ".join(sorted({str(run["dataset"]) for run in data["runs"]}))
+    return render_page(Frame(SCRIPTS, "fedsol report", f"{datasets or 'starting'}: fedsol report", "summary"), data)
+
+
+def render_page(frame: Frame, data: dict[str, Any]) -> str:
+    """Return a page. Its policy allows its own script and style only; data is never markup."""
     web = resources.files("fedsol.reports") / "web"
     style = (web / "style.css").read_text(encoding="utf-8")
-    script = "\n".join((web / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    script = "\n".join((web / name).read_text(encoding="utf-8") for name in frame.scripts)
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
         f"img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
-    datasets = ", ".join(sorted({str(run["dataset"]) for run in data["runs"]}))
     parts = {
         "policy": html.escape(policy),
-        "title": html.escape(f"{datasets or 'starting'}: fedsol report"),
+        "title": html.escape(frame.title),
+        "heading": html.escape(frame.heading),
+        "first": html.escape(frame.first),
         "style": style,
         "script": script,
         "data": embedded_json(data),

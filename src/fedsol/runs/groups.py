@@ -37,7 +37,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         found.setdefault((key, repetitions[key, run.seed]), []).append(number)
         repetitions[key, run.seed] += 1
     configurations = [configuration(runs[numbers[0]]) for numbers in found.values()]
-    labels = _labels(configurations)
+    labels = label_by_difference(configurations)
     return [Group(*parts) for parts in zip(labels, configurations, found.values(), strict=True)]
 
 
@@ -48,7 +48,7 @@ def differences(configurations: Sequence[Mapping[str, Any]]) -> dict[str, list[A
     return {key: column for key, column in values.items() if any(value != column[0] for value in column)}
 
 
-def _labels(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
+def label_by_difference(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return `fedsol rho=1, client.lr=0.1`; the algorithm's own settings only where it occurs twice."""
     different = differences(configurations)
     algorithms = [str(one.get("algorithm.name", "?")) for one in configurations]

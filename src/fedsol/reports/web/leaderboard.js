@@ -1,0 +1,15 @@
+// The leaderboard: tables as they come, one section each.
+
+const board = JSON.parse(document.getElementById("data").textContent);
+document.getElementById("about").textContent = board.about;
+
+const tables = board.tables.map(({ id, title, note, headings, rows, start }) => {
+  const table = sortableTable(title, headings, start ?? null);
+  table.update(rows);
+  const parts = [make("h2", { id: `${id}-title` }, title), table.node, note ? make("p", { class: "note" }, note) : null];
+  return make("section", { id, "aria-labelledby": `${id}-title` }, ...parts);
+});
+document.getElementById("main").replaceChildren(...tables);
+const links = board.tables.map(({ id, title }) => make("a", { href: `#${id}` }, title));
+document.getElementById("nav").replaceChildren(...links);
+chooseTheme();
