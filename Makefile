@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
-.PHONY: demo test test-all mutants coverage lint check faults bench gallery format docs results robustness clean
+.PHONY: demo test test-all mutants coverage lint check faults bench gallery format docs site results settings robustness clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,8 @@ help:
 	@echo "make bench   speed, measured as ratios"
 	@echo "make gallery every figure from runs on embedded data: docs/gallery.md"
 	@echo "make docs    the generated reference pages"
+	@echo "make site    the documentation as a site that works offline: site/index.html"
+	@echo "make settings  the quick start with other settings: docs/settings-tried.md (an hour)"
 	@echo "make robustness  what each aggregation survives, measured: docs/robustness.md (ten minutes)"
 	@echo "make results docs/results.md, its pictures and the leaderboard, from the files in results/"
 
@@ -101,6 +103,13 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.method_costs
 	$(BIN)/python tools/personal_table.py
 
+site: $(VENV)/.installed
+	$(PIP) install --progress-bar on --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+settings: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.settings_tried
+
 robustness: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.robustness
 
@@ -109,4 +118,4 @@ results: $(VENV)/.installed-dev
 	$(BIN)/fedsol leaderboard results --last 10 --out docs/leaderboard.html
 
 clean:
-	rm -rf $(VENV) demo runs dist build mutants .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo runs dist build site mutants .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

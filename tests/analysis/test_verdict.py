@@ -38,10 +38,12 @@ def test_a_method_that_loses_although_it_forgets_less():
     base = {seed: rows(0.9, 0.8 + seed / 100, classes=[(1.0, 0.8), (0.6, 1.0)]) for seed in (0, 1)}
     other = {seed: rows(0.5, 0.6 - seed / 100, classes=[(0.5, 0.5), (0.6, 0.6)]) for seed in (0, 1)}
     assert lines(("a", base), ("b", other))[-1] == (
-        "b ends 21.0 points behind a (± 1.4 points over 2 seeds, ahead with 0 of them), although it forgets 20.0 points less."
+        "b ends 21.0 points behind a (± 1.4 points over 2 seeds, ahead with 0 of them), although it "
+        "forgets 20.0 points less."
     )
     assert lines(("b", other), ("a", base))[-1] == (
-        "a ends 21.0 points ahead of b (± 1.4 points over 2 seeds, ahead with 2 of them), although it forgets 20.0 points more."
+        "a ends 21.0 points ahead of b (± 1.4 points over 2 seeds, ahead with 2 of them), although it "
+        "forgets 20.0 points more."
     )
 
 

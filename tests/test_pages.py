@@ -1,0 +1,97 @@
+"""README.md and the tutorials: every block of code runs, and the links of the site fit."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import fedsol
+from fedsol import api
+from fedsol.config.catalog import ALGORITHMS
+from fedsol.core.files import read_json_lines
+from tests.support.cli import fedsol as command
+from tools import settings_tried
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+README = REPOSITORY / "README.md"
+PAGES = [README, *sorted((REPOSITORY / "docs" / "tutorials").glob("*.md"))]
+QUICK = {"rounds": 1, "client.epochs": 1, "engine.kind": "local"}
+TRAINING = ("run", "compare")
+
+
+def blocks(page):
+    """Yield the language and the text of every block of code."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def run_shell(line):
+    """Run one command as a user would: only what is installed, one short round, and no other shell."""
+    first, *arguments = line.partition("#")[0].split()
+    if first == "make":
+        assert re.search(rf"^{arguments[0]}:", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.M)
+        return
+    if first == "pip":
+        return
+    assert first == "fedsol", line
+    quick = [f"--set={key}={value}" for key, value in QUICK.items()] if arguments[0] in TRAINING else []
+    done = command(*arguments, *quick)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_block_of_code_runs(page, tmp_path, monkeypatch):
+    def quickly(*arguments):
+        experiment, values = complete(*arguments)
+        return experiment.override(QUICK), values
+
+    complete = api.experiment_of
+    monkeypatch.setattr(api, "experiment_of", quickly)
+    monkeypatch.chdir(tmp_path)
+    known, names = set(ALGORITHMS), {"__name__": f"pages.{page.stem}"}
+    try:
+        for language, text in blocks(page):
+            if language == "python":
+                exec(compile(text, str(page), "exec"), names)
+            elif language == "toml":
+                assert fedsol.Experiment(**tomllib.loads(text)).rounds
+            else:
+                assert language == "sh"
+                for line in text.splitlines():
+                    run_shell(line)
+    finally:
+        for name in set(ALGORITHMS) - known:
+            del ALGORITHMS[name]
+
+
+def test_the_readme_is_short():
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 100
+
+
+def test_every_page_links_to_what_is_there():
+    for page in [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]:
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.S)
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+            assert (page.parent / target).exists(), f"{page.relative_to(REPOSITORY)}: {target}"
+
+
+def test_links_that_leave_the_documentation_become_pages_or_text():
+    pytest.importorskip("mkdocs", reason="mkdocs is in the docs extra")
+    from tools.site import relinked
+
+    text = "[a](docs/data.md#tables) [b](LICENSE) ![c](docs/images/demo.png) [d](CONTRIBUTING.md) [e](https://x.org)"
+    assert relinked(text, "README.md", "index.md") == (
+        "[a](data.md#tables) b ![c](images/demo.png) [d](contributing.md) [e](https://x.org)"
+    )
+    text = "[a](../../CONTRIBUTING.md) [b](../data.md) [c](../../src/fedsol/api.py)"
+    assert relinked(text, "docs/algorithms/x.md", "algorithms/x.md") == "[a](../contributing.md) [b](../data.md) c"
+
+
+def test_the_page_of_settings_is_current():
+    rows = read_json_lines(settings_tried.RESULTS)
+    assert settings_tried.PAGE.read_text(encoding="utf-8") == settings_tried.page(rows), (
+        "python -m tools.settings_tried --page"
+    )
