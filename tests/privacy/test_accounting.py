@@ -100,5 +100,5 @@ def test_numbers_are_rounded_up_to_four_digits():
 def test_no_release_spends_nothing_and_no_noise_everything():
     assert Mechanism(1, 2, 1.0).epsilon(0, 1e-5) == 0
     assert Mechanism(1, 2, 0.0).epsilon(1, 1e-5) == math.inf
-    with pytest.raises(InputError, match="too little for 1000000000 rounds"):
+    with pytest.raises(InputError, match="too little for 1000000000 releases"):
         solve_noise(Mechanism(1, 1, 0.0), 10**9, 1e-4, 1e-9)

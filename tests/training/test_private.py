@@ -14,7 +14,8 @@ from fedsol.federation.federation import assemble, build_federation
 from fedsol.privacy.accounting import Mechanism
 from fedsol.privacy.noise import SIMULATED
 from fedsol.privacy.release import clipped_sum
-from fedsol.training.private import private_rounds, with_privacy
+from fedsol.reports.page import render, report_data
+from fedsol.training.private import plan_privacy, private_rounds, with_privacy
 from tests.support.cases import experiment
 from tests.support.runs import StopAfter, assert_same_run, trained
 
@@ -183,3 +184,15 @@ def test_a_longer_run_spends_more_and_says_so(tmp_path, caplog):
     spent = run.rows[1]["epsilon"]
     assert f"epsilon = {run.rows[3]['epsilon']:.4g} after 4 rounds" in caplog.text
     assert f"{spent:.4g} of it is spent" in caplog.text
+
+
+def test_what_was_spent_is_in_the_card_the_report_and_a_notebook_and_will_be_in_the_estimate(tmp_path):
+    run = fedsol.train(private(), out=tmp_path / "run")
+    words = f"epsilon = {run.rows[-1]['epsilon']:.4g} at delta = 1e-05 for each client; {SIMULATED}"
+    card = run.export(tmp_path / "model.safetensors")[1].read_text()
+    assert f"- privacy: {words}" in card
+    assert f'"privacy":"{words}"' in render(report_data([run]))
+    assert words in run._repr_html_()
+    planned = plan_privacy(run.experiment, 4)
+    assert f"2 rounds spend epsilon = {run.rows[-1]['epsilon']:.4g}" in planned
+    assert "one client's data, replaced by any other" in planned

@@ -164,6 +164,7 @@ def _say_tables(plan: "Plan", found: Sequence[Mapping[str, Any]], notes: Sequenc
 def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
     """Return the assumptions behind the estimate, one per line."""
     from fedsol.studies.estimate import Network
+    from fedsol.training.private import plan_privacy
 
     load = f" (average {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
     process = "that of the process is not known on Windows" if sys.platform == "win32" else "the process is measured"
@@ -176,6 +177,7 @@ def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
         f"memory: tensors are counted, for the largest client, and {process}; torch's scratch memory excluded",
         "disk: checkpoints and client states of a simulation",
     ]
+    lines += filter(None, dict.fromkeys(plan_privacy(plan.experiment, plan.clients) for plan in plans))
     if any(plan.experiment.faults.dropout for plan in plans):
         lines += ["bytes up: an expected value, since a share faults.dropout of the sampled clients never answers"]
     if network != Network():

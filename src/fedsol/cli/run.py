@@ -53,6 +53,7 @@ def run(
     """Run one experiment (default: the quick start on embedded data). Given a run directory, resume that run."""
     from fedsol.config.overrides import parse_override, split_list
     from fedsol.runs.directory import RunDirectory
+    from fedsol.runs.rows import privacy_text
     from fedsol.trackers import check_tracker, make_tracker
     from fedsol.training.loop import train
     from fedsol.training.progress import progress
@@ -103,6 +104,8 @@ def run(
     )
     if result.selection.has_validation:
         say(f"Best validation {shown.title}: {shown.text(result.best_validation)}, saved in checkpoints/best.")
+    if words := privacy_text(result.rows):
+        say(f"Privacy: {words}.")
     say(f"Everything is in {out} ({', '.join(files)}).")
 
 

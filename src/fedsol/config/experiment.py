@@ -87,6 +87,8 @@ class Experiment(Settings):
         privacy, server = (one.model_dump(exclude_unset=True) if isinstance(one, Settings) else one for one in given)
         if not isinstance(privacy, dict) or not isinstance(server, dict) or not privacy_is_on(privacy):
             return tables
+        if privacy.get("level") == "example":
+            return tables
         return {**tables, "server": {"weighting": "uniform", **server}}
 
     @field_validator("algorithm", mode="before")
@@ -175,6 +177,9 @@ class Experiment(Settings):
         """Raise `ValueError` unless all that a round releases is clipped, noised and accounted for."""
         if not self.privacy.is_on:
             return
+        if self.privacy.level == "example":
+            self._check_examples()
+            return
         client_validation = bool(self.data.validation) and self.data.validation_by == "client"
         collusion = self.faults.corruption == "little-is-enough" and bool(
             self.faults.corrupted or self.faults.attackers
@@ -195,6 +200,18 @@ class Experiment(Settings):
         for key, (value, allowed, is_refused) in refused.items():
             if is_refused:
                 raise ValueError(f"{key}: {value!r} is not allowed with [privacy] on; allowed: {allowed!r}")
+
+    def _check_examples(self) -> None:
+        """Raise `ValueError` unless every gradient of a sample depends on this sample alone."""
+        name, usage = self.algorithm["name"], self.algorithm.get("usage", "auxiliary")
+        if name not in ("fedavg", "fedprox") or usage != "auxiliary":
+            shown = f"{name} with usage = {usage!r}" if name == "fedprox" else name
+            raise ValueError(
+                f"privacy.level: 'example' is not allowed with {shown}; allowed: fedavg, and fedprox with usage = "
+                "'auxiliary'"
+            )
+        if self.task.class_weights is not None:
+            raise ValueError("task.class_weights: must not be set with privacy.level = 'example'")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

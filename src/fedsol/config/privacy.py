@@ -15,6 +15,11 @@ LARGEST_EPSILON = 1000.0
 class PrivacySettings(Settings):
     """`[privacy]`: differential privacy, turned on by epsilon or a noise multiplier (docs/privacy.md)."""
 
+    level: Literal["client", "example"] = setting(
+        "client",
+        "whom it protects: clients, by noise on the mean of their updates; or each sample of a client, by noise on the "
+        "gradients of local steps (DP-SGD)",
+    )
     clipping: Literal["off", "server", "client"] | None = setting(
         None,
         "who clips updates; the server adds the noise (default: the server if `epsilon` or `noise_multiplier` is set, "
@@ -31,7 +36,9 @@ class PrivacySettings(Settings):
         ge=0,
     )
     clip_norm: Positive | Literal["adaptive"] = setting(
-        1.0, "maximum norm of an update's change to the weights; `adaptive` follows the norms of the updates"
+        1.0,
+        "maximum norm of an update's change to the weights (`adaptive` follows the norms of the updates), or of the "
+        "gradient of a sample",
     )
     clip_quantile: float = setting(0.5, "adaptive: share of the updates that should be no longer", gt=0, lt=1)
     clip_start: float = setting(0.1, "adaptive: maximum norm in round 1", gt=0)
@@ -41,8 +48,13 @@ class PrivacySettings(Settings):
 
     @property
     def is_on(self) -> bool:
-        """Whether updates are clipped and noised."""
+        """Whether anything is clipped and noised."""
         return privacy_is_on(self.model_dump())
+
+    @property
+    def covers_clients(self) -> bool:
+        """Whether updates are clipped and noised, and not the gradients of samples."""
+        return self.is_on and self.level == "client"
 
     @property
     def first_norm(self) -> float:
@@ -60,6 +72,10 @@ class PrivacySettings(Settings):
     def _check_noise(self) -> Self:
         if self.epsilon is not None and self.noise_multiplier == 0:
             raise ValueError("noise_multiplier: 0 is not allowed with epsilon: without noise, epsilon is infinite")
+        if self.level == "example" and self.clip_norm == "adaptive":
+            raise ValueError("clip_norm: 'adaptive' is not allowed with level = 'example'; allowed: a number")
+        if self.level == "example" and self.clipping == "client":
+            raise ValueError("clipping: 'client' is not allowed with level = 'example', whose clients always clip")
         if self.clipping == "client" and self.clip_norm == "adaptive":
             raise ValueError("clip_norm: 'adaptive' is not allowed with clipping = 'client'; allowed: a number")
         return self

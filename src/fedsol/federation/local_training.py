@@ -18,6 +18,7 @@ from fedsol.data.batches import Batch, batches, in_groups
 from fedsol.data.types import Dataset
 from fedsol.errors import InputError
 from fedsol.federation.optimizer import make_optimizer
+from fedsol.federation.private_steps import PrivateSteps, random_batches
 from fedsol.models.split import SplitModel
 from fedsol.objectives.base import CLASSES, Objective
 
@@ -41,6 +42,8 @@ class LocalTraining:
     device: torch.device
     lr_decay: float = 1.0
     """Factor applied to the learning rate after each epoch."""
+    private: PrivateSteps | None = None
+    """With `privacy.level = "example"`."""
 
 
 AfterEpoch = Callable[[int, Weights], None]
@@ -137,7 +140,7 @@ class _BatchLoop:
                 if part != (part := algorithm.part(steps, last_step)):
                     trained = {name: local[name] for name in self.task.names(part) if name not in untrained}
                     optimizer = make_optimizer(settings, trained, lr)
-                gradients, loss, state = algorithm.step(self.task, local, batch, state)
+                gradients, loss, state = self._step(local, batch, state)
                 if gradients.keys() != local.keys():
                     raise _wrong_names(algorithm, gradients, local)
                 optimizer.step(gradients)
@@ -150,11 +153,19 @@ class _BatchLoop:
                 break
         return float(total) / max(steps, 1), steps, state
 
+    def _step(self, local: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor, State]:
+        """Return the gradient to apply, the local loss and the new state."""
+        if self.training.private:
+            return (*self.training.private.gradient(self.algorithm, self.task, local, batch, state), state)
+        return self.algorithm.step(self.task, local, batch, state)
+
     def _batches(self, epochs: int) -> Iterator[Batch]:
         """Return the batches of all epochs."""
         data, training, job = self.data, self.training, self.job
         generator = generator_for(training.seed, "client", job.round, job.client)
         size = training.settings.batch_size
+        if training.private:
+            return random_batches(data.dataset, data.indices, size, epochs, generator, training.device)
         return batches(data.dataset, data.indices, size, epochs, generator, training.device)
 
 

@@ -75,7 +75,17 @@ def _shortened(names: Sequence[str]) -> str:
 
 def _origin(trained: TrainedModel) -> dict[str, Any]:
     facts, experiment = trained.facts, trained.experiment
-    keys = ("rounds", "checkpoint", "personal", "clients", "data_sha256", "partition_sha256", "started", "fedsol")
+    keys = (
+        "rounds",
+        "checkpoint",
+        "personal",
+        "privacy",
+        "clients",
+        "data_sha256",
+        "partition_sha256",
+        "started",
+        "fedsol",
+    )
     method = ", ".join(f"{key} = {value}" for key, value in experiment.algorithm.items() if key != "name")
     origin = {
         "method": f"{experiment.algorithm['name']}{f' ({method})' if method else ''}",

@@ -73,7 +73,7 @@ def solve_noise(mechanism: Mechanism, releases: int, epsilon: float, delta: floa
     high = 2 * math.sqrt(2 * releases * math.log(1.25 / delta)) / min(epsilon, 1.0)  # enough if all are sampled
     if high > LARGEST_NOISE:
         raise InputError(
-            f"privacy.epsilon: {epsilon:g} is too little for {releases} rounds, which may need a noise multiplier of "
+            f"privacy.epsilon: {epsilon:g} is too little for {releases} releases, which may need a noise multiplier of "
             f"{high:.2g}; at most {LARGEST_NOISE:g} is allowed"
         )
     while not spends_less(high):

@@ -21,6 +21,7 @@ from fedsol.reports.columns import to_columns
 from fedsol.reports.headline import headline
 from fedsol.runs.find import find_runs
 from fedsol.runs.groups import differences, group_runs
+from fedsol.runs.rows import privacy_text
 from fedsol.runs.run import Run
 
 SCRIPTS = (
@@ -135,6 +136,7 @@ def _run_data(run: Run, name: str) -> dict[str, Any]:
         "dataset": run.settings.get("data.name", "?"),
         "planned": run.settings.get("rounds"),
         "stopped": run.stopped.reason if run.stopped else None,
+        "privacy": privacy_text(run.rows) or None,
         "best": run.best_round if run.selection.has_validation else None,
         **names_of(run),
         "metrics": to_columns(run.rows),

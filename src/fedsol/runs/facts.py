@@ -10,7 +10,7 @@ from fedsol.core.randomness import one_torch_thread
 from fedsol.core.weights import Weights
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
-from fedsol.runs.rows import Row
+from fedsol.runs.rows import Row, privacy_text
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,8 @@ def model_facts(run: "Run", rounds: int, data: "DataDescription") -> dict[str, A
     facts: dict[str, Any] = {"rounds": rounds, **_environment(run.environment)}
     if run.directory is not None:
         facts |= {key: value for key, value in run.files.read_hashes().items() if value is not None}
+    if words := privacy_text(run.rows[:rounds]):
+        facts["privacy"] = words
     row = last_evaluated(run.rows[:rounds])
     if row is not None:
         facts["metrics"] = {key: value for key, value in row.items() if _is_metric(key, value)}

@@ -4,6 +4,8 @@ import base64
 import html
 from typing import TYPE_CHECKING
 
+from fedsol.runs.rows import privacy_text
+
 if TYPE_CHECKING:
     from fedsol.runs.run import Run
 
@@ -25,6 +27,8 @@ def run_html(run: "Run") -> str:
     held_out = [value for row in run.rows if (value := run.value(row, f"held_out_{shown.key}")) is not None]
     if held_out:
         facts[f"{shown.title} on the clients' hold-out sets"] = shown.text(held_out[-1])
+    if words := privacy_text(run.rows):
+        facts["privacy"] = words
     facts["directory"] = str(run.directory or "not saved")
     rows = "".join(
         f'<tr><th style="text-align:left">{html.escape(key)}</th>'

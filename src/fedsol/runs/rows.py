@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict, cast
 from fedsol.core.files import read_json_lines, sha256
 from fedsol.errors import InputError
 
-PRIVACY = ("epsilon", "delta", "noise")
+PRIVACY = ("epsilon", "delta", "unit", "noise")
 """The columns of a private run that every summary shows."""
 
 
@@ -54,7 +54,11 @@ class Row(TypedDict):
     """What one more round would make it."""
     releases: NotRequired[int]
     """How many rounds are paid for: in a deployment, those that were repeated too."""
+    client_epsilon: NotRequired[list[float | None]]
+    """With `privacy.level = "example"`: what each client of `client_ids` has spent."""
     clip_norm: NotRequired[float]
+    unit: NotRequired[str]
+    """Of whom: a client, or a sample of a client."""
     noise: NotRequired[str]
     """Where it comes from."""
 
@@ -76,3 +80,12 @@ def rows_to_text(rows: Sequence[Row]) -> str:
 def rows_hash(rows: Sequence[Row]) -> str:
     """Return the SHA-256 of rows as they are written in the file."""
     return sha256(rows_to_text(rows).encode())
+
+
+def privacy_text(rows: Sequence[Row]) -> str:
+    """Return what private rounds have spent, in words; empty without privacy."""
+    if not rows or "epsilon" not in rows[-1]:
+        return ""
+    row = rows[-1]
+    spent = "infinite, for want of noise" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
+    return f"epsilon = {spent} at delta = {row['delta']:g} for each {row['unit']}; {row['noise']}"

@@ -58,7 +58,7 @@ def limits_of(experiment: Experiment, deployed: bool) -> Limits:
     change, share = experiment.server.max_change, experiment.server.max_share
     if change is None:
         # With [privacy] on there is no bound: one client's update would decide which others count.
-        change = MAX_CHANGE if deployed and not experiment.privacy.is_on else 0.0
+        change = MAX_CHANGE if deployed and not experiment.privacy.covers_clients else 0.0
     if share is None:
         share = MAX_SHARE if deployed and experiment.data.name == PRIVATE else 1.0
     return Limits(change, share)

@@ -173,7 +173,7 @@ class _Loop:
         assert rounds is not None
         if self.stop is not None or len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None:
             return True
-        return self.privacy is not None and self.privacy.account.is_spent
+        return self.privacy is not None and self.privacy.is_spent
 
     def _finish(self) -> None:
         """Save what is finished; notify the callbacks even if that fails, so that the terminal is left in order."""
@@ -318,7 +318,8 @@ class _Loop:
         """Return the server after a round."""
         before, seen, settings = updates.server, accepted, self.federation.experiment.server
         if self.privacy:
-            seen, before, updates.counts.clipped = self.privacy.release(before, accepted, updates.round)
+            seen, before, clipped = self.privacy.release(before, accepted, updates.round)
+            updates.counts.clipped += clipped
         if len(accepted) < settings.min_updates:
             return self.server
         after = aggregate(settings, self.federation.algorithm, before, seen)

@@ -1,12 +1,12 @@
 """What `[privacy]` makes of the rounds of a run: released quantities clipped, noised and accounted for."""
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedsol.config.experiment import Experiment
 from fedsol.config.privacy import PrivacySettings
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import Weights, pick
@@ -18,6 +18,7 @@ from fedsol.privacy.accounting import Mechanism, require_accounting, solve_noise
 from fedsol.privacy.noise import FROM_SYSTEM, SIMULATED, Draw, from_system, secret_sample, simulated
 from fedsol.privacy.release import Noise, adapted, clipped_sum, noised_mean, noised_share
 from fedsol.runs.rows import Row
+from fedsol.training.private_samples import PrivateSamples, finite, noise_for_samples
 from fedsol.training.updates import expected_answers
 
 log = logging.getLogger(__name__)
@@ -62,14 +63,23 @@ class PrivateRounds:
         seen = [Update(client, weights, 1, 1, share=1 / clients) for client in range(clients)]
         return seen, after, found.count - found.short
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether another round would exceed the budget."""
+        return self.account.is_spent
+
     def announce(self, rounds: int) -> None:
         """Say what the run will spend, and what it has spent if it is resumed."""
-        account, planned = self.account, self.account.mechanism.epsilon(rounds, self.account.delta)
+        account, planned = self.account, self.epsilon_after(rounds)
         log.warning(
             "privacy: noise_multiplier = %g, %d of %d clients a round: epsilon = %.4g after %d rounds, delta %g%s; %s",
             *(account.mechanism.noise_multiplier, account.mechanism.sampled, account.mechanism.total, planned, rounds),
             *(account.delta, f", {account.epsilon:.4g} of it is spent" if account.releases else "", self.words),
         )
+
+    def epsilon_after(self, rounds: int) -> float:
+        """Return what so many rounds spend."""
+        return self.account.mechanism.epsilon(rounds, self.account.delta)
 
     def resume(self, rows: Sequence[Row]) -> None:
         """Continue the account of a run with these rows, whatever the checkpoint covers of them."""
@@ -84,17 +94,13 @@ class PrivateRounds:
             "epsilon_next": finite(account.next_epsilon),
             "releases": account.releases,
             "clip_norm": before.clip_norm or self.settings.first_norm,
+            "unit": "client",
             "noise": self.words,
         }
 
 
 def _moved(anchor: Weights, change: Weights) -> Weights:
     return {name: (tensor.double() + change[name]).to(tensor.dtype) for name, tensor in anchor.items()}
-
-
-def finite(epsilon: float) -> float | None:
-    """Return epsilon, or None without noise: JSON has no infinity."""
-    return epsilon if math.isfinite(epsilon) else None
 
 
 def with_privacy(federation: Federation, known_noise: float | None = None) -> Federation:
@@ -107,12 +113,15 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
         return federation
     _check_method(federation)
     require_accounting()
-    noise = settings.noise_multiplier if settings.noise_multiplier is not None else known_noise
-    if noise is None:
-        noise = _solved(federation) if settings.epsilon is not None else 1.0
+    noise = known_noise
+    if noise is None or settings.noise_multiplier is not None:
+        by_clients = settings.covers_clients
+        noise = _noise(federation.experiment, federation.clients) if by_clients else noise_for_samples(federation)
     resolved = {"privacy.clipping": settings.clipping or "server", "privacy.noise_multiplier": noise}
     federation = replace(federation, experiment=federation.experiment.override(resolved))
-    first = mechanism_of(federation).epsilon(1, settings.delta)
+    rounds = private_rounds(federation, None)
+    assert rounds is not None
+    first = rounds.epsilon_after(1)
     if settings.epsilon is not None and first > settings.epsilon:
         raise InputError(
             f"privacy.epsilon: must be at least {first:.4g}, what one round spends with noise_multiplier = {noise:g} "
@@ -121,18 +130,41 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
     return federation
 
 
-def _solved(federation: Federation) -> float:
-    settings, rounds = federation.experiment.privacy, federation.experiment.rounds
-    assert settings.epsilon is not None
-    assert rounds is not None
-    return solve_noise(mechanism_of(federation), rounds, settings.epsilon, settings.delta)
-
-
-def mechanism_of(federation: Federation) -> Mechanism:
-    """Return what every round releases."""
-    experiment, clients = federation.experiment, federation.clients
+def mechanism_of(experiment: Experiment, clients: int) -> Mechanism:
+    """Return what every round of an experiment with so many clients releases."""
     settings = experiment.privacy
     return Mechanism(sample_size(experiment, clients), clients, settings.noise_multiplier or 0.0, settings.accountant)
+
+
+def plan_privacy(experiment: Experiment, clients: int) -> str:
+    """Return in words what an experiment will spend, and what that assumes; empty without privacy."""
+    settings, rounds = experiment.privacy, experiment.rounds
+    if not settings.is_on:
+        return ""
+    if not settings.covers_clients:
+        return "privacy of samples: depends on each client's number of samples; fedsol run says it before round 1"
+    require_accounting()
+    assert rounds is not None
+    mechanism = replace(mechanism_of(experiment, clients), noise_multiplier=_noise(experiment, clients))
+    spent = mechanism.epsilon(rounds, settings.delta)
+    exceeds = settings.epsilon is not None and spent > settings.epsilon
+    return (
+        f"privacy: with noise_multiplier = {mechanism.noise_multiplier:g}, {rounds} rounds spend epsilon = {spent:.4g} "
+        f"at delta = {settings.delta:g}{f', but it stops at {settings.epsilon:g}' if exceeds else ''}. Neighbors "
+        "differ in one client's data, replaced by any other; how many clients there are is known, which of them a "
+        "round has is not; all global models are seen, and the server is trusted"
+    )
+
+
+def _noise(experiment: Experiment, clients: int) -> float:
+    """Return the noise multiplier: the experiment's, what its epsilon needs, or 1."""
+    settings, rounds = experiment.privacy, experiment.rounds
+    assert rounds is not None
+    if settings.noise_multiplier is not None:
+        return settings.noise_multiplier
+    if settings.epsilon is None:
+        return 1.0
+    return solve_noise(mechanism_of(experiment, clients), rounds, settings.epsilon, settings.delta)
 
 
 def _check_method(federation: Federation) -> None:
@@ -142,6 +174,10 @@ def _check_method(federation: Federation) -> None:
         raise InputError(
             f"privacy: is not allowed with {name}, which releases nothing: no client takes part in a round"
         )
+    if federation.model.buffers:
+        raise InputError("privacy: is not allowed with a model that has running statistics (batch norm)")
+    if not federation.experiment.privacy.covers_clients:
+        return
     payload, _ = expected_answers(federation, federation.initial_server(), federation.initial_state())
     if payload:
         sent = ", ".join(sorted({key.partition("/")[0] for key in payload}))
@@ -149,17 +185,19 @@ def _check_method(federation: Federation) -> None:
             f"privacy: is not allowed with {name}: its clients send more than weights ({sent}), which the noise would "
             "not cover"
         )
-    if federation.model.buffers:
-        raise InputError("privacy: is not allowed with a model that has running statistics (batch norm)")
 
 
-def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateRounds | None:
+def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateRounds | PrivateSamples | None:
     """Return the private rounds of a simulation, or of a deployment with this run directory; None if it is off."""
     experiment = federation.experiment
     settings, total = experiment.privacy, federation.clients
     if not settings.is_on:
         return None
-    mechanism = mechanism_of(federation)
+    if not settings.covers_clients:
+        if deployed_in is not None:
+            raise InputError("privacy.level: 'example' is not allowed in a deployment; allowed: 'client'")
+        return PrivateSamples(federation)
+    mechanism = mechanism_of(federation.experiment, federation.clients)
     released = tuple(name for name in federation.model.names if name not in federation.untrained)
     account = (mechanism, settings.delta, settings.epsilon)
     if deployed_in is None:

@@ -117,7 +117,13 @@ function summaryNote() {
     + "and its clients send to each other; time is the sum over all rounds. Click a heading to sort. "
     + "The best is bold where it differs from the next by more than the standard deviation of either. "
     + `The best ${primary().title} is ${best}${chosen < runs.length ? others : ""}`
-    + (runs.some((run) => run.stopped) ? " Where some runs have stopped, curves are means over the others." : "");
+    + (runs.some((run) => run.stopped) ? " Where some runs have stopped, curves are means over the others." : "")
+    + privacyNote(runs);
+}
+
+function privacyNote(runs) {
+  const texts = [...new Set(runs.map((run) => run.privacy).filter(known))];
+  return texts.length ? ` Differential privacy: ${texts.join(" | ")}.` : "";
 }
 
 function methodRow(group, index, target) {
@@ -166,7 +172,7 @@ function runRow(run, at, target) {
   const values = results(run);
   return [
     run.name, label, { text: run.seed, value: run.seed },
-    { text: roundsText([run]), value: roundsOf(run), note: run.stopped ?? null },
+    { text: roundsText([run]), value: roundsOf(run), note: [run.stopped, run.privacy].filter(known).join("; ") || null },
     { text: asText(last(values)), value: last(values) }, { text: asText(best(run)), value: best(run) },
     ...(showsHeldOut() ? [{ text: asText(last(heldOut(run))), value: last(heldOut(run)) }] : []),
     { text: found ? found.round : "never", value: found ? found.round : null },
