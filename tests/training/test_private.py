@@ -39,7 +39,7 @@ def test_replacing_a_client_changes_the_sum_by_at_most_twice_the_norm(name):
     partition = [*one.partition]
     partition[1] = partition[0][:20]
     other = assemble(one.experiment, one.dataset, partition)
-    server = one.initial_server()
+    server = one.sending(one.initial_server())
     jobs = [Job(client, 1, server.weights, one.algorithm.broadcast(server), one.initial_state()) for client in range(3)]
     sent, replaced = ([federation.train(job) for job in jobs] for federation in (one, other))
     for number in (0, 2):
@@ -53,7 +53,7 @@ def test_replacing_a_client_changes_the_sum_by_at_most_twice_the_norm(name):
 @pytest.mark.parametrize("name", ALLOWED)
 def test_a_method_sees_the_noised_mean_and_nothing_else(name):
     federation = with_privacy(build_federation(private(name)))
-    rounds, server = private_rounds(federation, None), federation.initial_server()
+    rounds, server = private_rounds(federation, None), federation.sending(federation.initial_server())
     broadcast, state = federation.algorithm.broadcast(server), federation.initial_state()
     updates = [federation.train(Job(client, 1, server.weights, broadcast, state)) for client in (0, 1, 3)]
     seen, after, clipped = rounds.release(server, updates, 1)

@@ -40,7 +40,7 @@ from fedsol.federation.local_training import (
     untrained_names,
 )
 from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
-from fedsol.federation.private_steps import PrivateSteps
+from fedsol.federation.private_steps import private_steps
 from fedsol.federation.sampling import ClientSamples, OwnPart, central_validation, split_samples, trains_alone
 from fedsol.models import ModelShape
 from fedsol.models.build import autocast_of, build_split_model
@@ -48,7 +48,6 @@ from fedsol.models.split import SplitModel
 from fedsol.objectives import make_objective
 from fedsol.objectives.base import CLASSES, Objective
 from fedsol.objectives.metrics import COUNTED, Scorer, Scores, Value
-from fedsol.privacy.noise import simulated
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ class Federation:
     def train(self, job: Job) -> Update:
         """Run one client's job."""
         experiment = self.experiment
-        lr, private = experiment.learning_rate(job.round), self._private_steps(job)
+        lr, private = experiment.learning_rate(job.round), private_steps(experiment, job)
         training = LocalTraining(experiment.client, experiment.seed, lr, self.device, private=private)
         dataset = self.dataset
         if experiment.faults.corruption == LABELS and self.faults([job.client], job.round)[job.client].corrupted:
@@ -137,15 +136,6 @@ class Federation:
         weights = self.exchange.complete(job.weights, job.state)
         complete = replace(job, weights=weights, state=methods_own(job.state))
         return self.exchange.update(train_client(complete, self.algorithm, self.model, data, training))
-
-    def _private_steps(self, job: Job) -> PrivateSteps | None:
-        """Return how gradients of samples are clipped and noised, with `privacy.level = "example"`."""
-        settings, seed = self.experiment.privacy, self.experiment.seed
-        if not settings.is_on or settings.covers_clients:
-            return None
-        assert settings.noise_multiplier is not None
-        draw = simulated(seed, "steps", job.round, job.client)
-        return PrivateSteps(settings.first_norm, settings.noise_multiplier, draw)
 
     def faults(self, clients: Iterable[int], round_number: int) -> dict[int, Fault]:
         """Return what goes wrong with clients in a round."""

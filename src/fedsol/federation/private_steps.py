@@ -13,11 +13,12 @@ from torch import Tensor
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
-from fedsol.core.messages import State
+from fedsol.config.experiment import Experiment
+from fedsol.core.messages import Job, State
 from fedsol.core.weights import Weights, add
 from fedsol.data.batches import Batch, batches
 from fedsol.data.types import Dataset, Inputs
-from fedsol.privacy.noise import Draw
+from fedsol.privacy.noise import Draw, simulated
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,16 @@ class PrivateSteps:
         if proximal is not None and isinstance(algorithm, ProximalAlgorithm):
             gradient = add(gradient, proximal.gradient(task.at(weights, batch), "all"), algorithm.coefficient)
         return gradient, loss
+
+
+def private_steps(experiment: Experiment, job: Job) -> PrivateSteps | None:
+    """Return how gradients of samples are clipped and noised in a job; None if they are not."""
+    settings = experiment.privacy
+    if not settings.is_on or settings.covers_clients:
+        return None
+    assert settings.noise_multiplier is not None
+    draw = simulated(experiment.seed, "steps", job.round, job.client)
+    return PrivateSteps(settings.first_norm, settings.noise_multiplier, draw)
 
 
 def sample_gradients(task: Task, weights: Weights, batch: Batch) -> tuple[Weights, Tensor]:

@@ -174,7 +174,7 @@ def _check_method(federation: Federation) -> None:
         raise InputError(
             f"privacy: is not allowed with {name}, which releases nothing: no client takes part in a round"
         )
-    if federation.model.buffers:
+    if set(federation.model.buffers) - set(federation.exchange.kept):
         raise InputError("privacy: is not allowed with a model that has running statistics (batch norm)")
     if not federation.experiment.privacy.covers_clients:
         return
@@ -198,7 +198,8 @@ def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateR
             raise InputError("privacy.level: 'example' is not allowed in a deployment; allowed: 'client'")
         return PrivateSamples(federation)
     mechanism = mechanism_of(federation.experiment, federation.clients)
-    released = tuple(name for name in federation.model.names if name not in federation.untrained)
+    stays = {*federation.untrained, *federation.exchange.kept}
+    released = tuple(name for name in federation.model.names if name not in stays)
     account = (mechanism, settings.delta, settings.epsilon)
     if deployed_in is None:
         return PrivateRounds(
