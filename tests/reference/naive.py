@@ -618,13 +618,9 @@ class FedDecorr(FedAvg):
     def gradient(self, client, model, anchor, batch, lr):
         model = copy.deepcopy(model).train()
         features = model.features(batch.inputs)
-        total = 0
-        for one in features.T:
-            for other in features.T:
-                product = ((one - one.mean()) * (other - other.mean())).mean()
-                total += (product / ((one.var(correction=0) + 1e-8) * (other.var(correction=0) + 1e-8)).sqrt()) ** 2
+        correlation = (torch.corrcoef(features.T) ** 2).sum() / features.shape[1] ** 2
         loss = F.cross_entropy(model.head(features), batch.labels)
-        return gradient_of(loss + self.settings["beta"] * total / features.shape[1] ** 2, model)
+        return gradient_of(loss + self.settings["beta"] * correlation, model)
 
 
 USE = {"usage": "auxiliary", "rho": 2.0, "strength": "adaptive-column", "perturb": "all"}
