@@ -10,7 +10,7 @@ from torch.func import functional_call
 from fedsol import perturbation
 from fedsol.algorithms.gradients import Perturbation, perturbed, plain, projected
 from fedsol.algorithms.proximal import KL, L2, Contrastive
-from fedsol.config.tables import ModelSettings
+from fedsol.config.model import ModelSettings
 from fedsol.core.weights import add, dot, equal, norm, pick
 from fedsol.data.batches import Batch
 from fedsol.models import MODELS, ModelShape

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedsol.config.tables import ModelSettings
+from fedsol.config.model import ModelSettings
 from fedsol.errors import InputError
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_model, build_split_model, find_head

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedsol.config.tables import ModelSettings
+from fedsol.config.model import ModelSettings
 from fedsol.models import MODELS, ModelShape
 from fedsol.models.build import build_split_model, find_head
 from fedsol.models.split import SplitModel

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsol.config.tables import ModelSettings
+from fedsol.config.model import ModelSettings
 from fedsol.errors import InputError
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model, find_head

@@ -7,7 +7,7 @@ pytest.importorskip("transformers", reason="pip install 'fedsol[text]'")
 
 import transformers
 
-from fedsol.config.tables import ModelSettings
+from fedsol.config.model import ModelSettings
 from fedsol.errors import InputError
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model

@@ -16,6 +16,7 @@ from pydantic import ValidationError, field_validator, model_validator
 from fedsol.config.algorithm import complete_table, find_algorithm, is_taken_as_it_is, make_algorithm, without_own_code
 from fedsol.config.catalog import DEFAULT_ALGORITHM, EXPERIMENTS
 from fedsol.config.fields import Count, Seed
+from fedsol.config.model import ModelSettings
 from fedsol.config.overrides import apply_overrides, check_nesting
 from fedsol.config.privacy import PrivacySettings, privacy_is_on
 from fedsol.config.tables import (
@@ -25,7 +26,6 @@ from fedsol.config.tables import (
     DataSettings,
     EngineSettings,
     FaultSettings,
-    ModelSettings,
     ServerSettings,
     Settings,
     check_values,

@@ -158,16 +158,6 @@ class DataSettings(Settings):
         return {**tables, "partition": {"kind": "own", **partition}} if isinstance(partition, dict) else tables
 
 
-class ModelSettings(Settings):
-    """`[model]`: which network."""
-
-    name: str | None = setting(
-        None, "a model's name or `module:factory` (default: cnn; small for tiny images, mlp for vectors)"
-    )
-    head: str | None = setting(None, "name of the classifier layer of your own model (default: detected)")
-    options: dict[str, Any] = setting({}, "arguments of the model's factory")
-
-
 class ClientSettings(Settings):
     """`[client]`: local training."""
 

@@ -21,7 +21,15 @@ from fedsol.errors import InputError
 from fedsol.federation.federation import model_shape
 from fedsol.models import ModelShape
 from fedsol.models.build import autocast_of, build_settings, split_model
-from fedsol.models.split import SplitModel, check_frozen, frozen_parameters, hash_tensors, load_weights
+from fedsol.models.lora import merge
+from fedsol.models.split import (
+    SplitModel,
+    check_frozen,
+    frozen_parameters,
+    hash_tensors,
+    load_weights,
+    named_state,
+)
 from fedsol.objectives import make_objective
 from fedsol.objectives.base import Objective
 
@@ -80,9 +88,16 @@ class TrainedModel:
             check_frozen(hash_tensors(frozen), self.frozen_sha256, "that the weights were trained with")
         return model
 
-    def complete(self) -> Self:
-        """Return the model with its frozen weights among the others."""
-        return replace(self, weights={**self.weights, **frozen_parameters(self._untrained())})
+    def merged(self) -> Self:
+        """Return the model with its frozen weights among the others, and with the adapters of `[model.lora]` merged."""
+        if self.experiment.model.lora.rank is None:
+            return replace(self, weights={**self.weights, **frozen_parameters(self._untrained())})
+        model = self.module()
+        merge(model)
+        weights = {name: tensor.detach() for name, tensor in named_state(model).items()}
+        return replace(
+            self, experiment=self.experiment.override({"model.lora.rank": None}), weights=weights, frozen_sha256=""
+        )
 
     @property
     def _seed(self) -> int:

@@ -85,6 +85,7 @@ def output_names(trained: TrainedModel) -> list[str]:
 def export(trained: TrainedModel, path: Path) -> list[Path]:
     """Write the model in the format of the file's suffix, and its model card beside it; return both paths."""
     check_format(path)
+    trained = trained.merged()
     content = FORMATS[path.suffix](trained)
     card = path.with_suffix(".md")
     return [write_output(path, content), write_output(card, model_card(trained, path.name))]
@@ -133,7 +134,7 @@ def _name_dimensions(graph: Any) -> None:
 
 
 def _to_safetensors(trained: TrainedModel) -> bytes:
-    return trained.complete().to_bytes()
+    return trained.to_bytes()
 
 
 FORMATS: dict[str, Callable[[TrainedModel], bytes]] = {

@@ -6,13 +6,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fedsol.config.tables import ModelSettings, unknown_name
+from fedsol.config.model import ModelSettings
+from fedsol.config.tables import unknown_name
 from fedsol.core.imports import import_object
-from fedsol.core.randomness import seeded_torch
+from fedsol.core.randomness import key_for, seeded_torch
 from fedsol.core.user_code import describe_user_error
 from fedsol.data.types import Inputs, tensors_of
 from fedsol.errors import InputError
 from fedsol.models import MODELS, ModelShape
+from fedsol.models.lora import adapt
 from fedsol.models.split import SplitModel, call, evaluating
 
 
@@ -47,10 +49,15 @@ def autocast_of(precision: str) -> torch.dtype | None:
 
 
 def build_settings(settings: ModelSettings, shape: ModelShape, seed: int) -> nn.Module:
-    """Return the model of `[model]`."""
+    """Return the model of `[model]`, with its adapters if it has any."""
     if settings.name is None:
         raise InputError("model.name: is missing")
-    return build_model(settings.name, settings.options, shape, seed)
+    model = build_model(settings.name, settings.options, shape, seed)
+    if settings.lora.rank is not None:
+        probe = shape.probe()
+        with seeded_torch(key_for(seed, "adapters")):
+            adapt(model, find_head(model, settings.head, probe), settings.lora, probe)
+    return model
 
 
 def split_model(

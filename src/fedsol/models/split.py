@@ -246,6 +246,11 @@ def frozen_parameters(model: nn.Module) -> dict[str, Tensor]:
     return {slot.name: slot.tensor for slot in _slots(model, model) if slot.is_frozen}
 
 
+def named_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return all parameters and persistent buffers, as a `SplitModel` names them."""
+    return {slot.name: slot.tensor for slot in _slots(model, model)}
+
+
 def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of names, shapes, types and values; nothing if there are no tensors."""
     digest = hashlib.sha256()

@@ -47,7 +47,7 @@ def describe(federation: Federation, weights: Weights, settings: PersonalSetting
         "data_sha256": data_hash(federation.dataset),
         "partition_sha256": partition_hash([indices.numpy() for indices in federation.partition]),
         **parts_of(experiment),
-        "model": experiment.model.model_dump(mode="json"),
+        "model": experiment.model.model_dump(mode="json", exclude=None if experiment.model.lora.rank else {"lora"}),
         "client": experiment.client.model_dump(mode="json"),
         "clients": federation.clients,
         "seed": experiment.seed,

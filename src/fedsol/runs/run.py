@@ -297,13 +297,17 @@ class Run:
         """Return the number of rounds that trained the weights of a model."""
         return self.trained_rounds if which == "final" else self._best_trained_round or 0
 
-    def model(self, which: Which = "final") -> "torch.nn.Module":
+    def model(self, which: Which = "final", merged: bool = False) -> "torch.nn.Module":
         """Return the model as a plain torch module in evaluation mode, on the CPU, without anything of training in it.
 
         It is a new module of the class that was trained (your own, for your own model). Its inputs are normalized, as
-        in training; `predict` and exported files take inputs as they are.
+        in training; `predict` and exported files take inputs as they are. `merged` adds low-rank adapters to the layers
+        that they adapt, those of peft too.
         """
-        return self.trained(which).module()
+        trained = self.trained(which)
+        module = (trained.merged() if merged else trained).module()
+        unload = getattr(module, "merge_and_unload", None)  # peft's
+        return unload() if merged and unload else module
 
     def predict(self, inputs: Any, which: Which = "final") -> "Predictions":
         """Predict samples: an array, images, a folder, an .npz file … as the training data may be."""
