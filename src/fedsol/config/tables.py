@@ -123,6 +123,11 @@ class DataSettings(Settings):
     part: float = setting(
         1.0, "share of every client's samples and of the test set to use, for a quick trial", gt=0, le=1
     )
+    shift: Literal["none", "invert", "rotate", "dim", "mixed"] = setting(
+        "none",
+        "feature skew: every second client sees its images inverted (or dimmed), clients see them turned by 0 to 3 "
+        "quarters, or in turn as they are, inverted, turned and dimmed",
+    )
     validation: float = setting(
         0.0, "share of the training samples that chooses the best round; nobody trains on it", ge=0, lt=1
     )

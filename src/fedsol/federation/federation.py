@@ -25,6 +25,7 @@ from fedsol.data.batches import evaluation_batches
 from fedsol.data.catalog import SPECS, load_dataset, with_image_settings
 from fedsol.data.partition import make_partition
 from fedsol.data.private import load_private
+from fedsol.data.shift import shifted
 from fedsol.data.types import Dataset, Inputs, Split, tensors_of
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally, evaluate, values_of
@@ -201,7 +202,10 @@ def build_federation(experiment: Experiment, data: object = None) -> Federation:
         experiment = experiment.override({"data.name": IN_MEMORY})
     dataset = load_dataset(experiment.data, experiment.task.kind, data)
     experiment = fill_defaults(experiment, dataset)
-    federation = assemble(experiment, dataset, partition_of(experiment, dataset))
+    partition = partition_of(experiment, dataset)
+    if experiment.data.shift != "none":
+        dataset = shifted(dataset, partition, experiment.data.shift)
+    federation = assemble(experiment, dataset, partition)
     _warn_of_strength(federation.algorithm, federation.model)
     return federation
 
