@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -25,9 +24,8 @@ class Adapted(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features, self.factor = layer.in_features, layer.out_features, alpha / rank
         self.weight, self.bias = layer.weight, layer.bias
-        like = {"dtype": layer.weight.dtype, "device": layer.weight.device}
-        self.lora_a = nn.Parameter(torch.empty(rank, layer.in_features, **like))
-        self.lora_b = nn.Parameter(torch.zeros(layer.out_features, rank, **like))
+        self.lora_a = nn.Parameter(layer.weight.new_empty(rank, layer.in_features))
+        self.lora_b = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))
         nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name is torch's)
