@@ -47,7 +47,7 @@ def shifted(dataset: Dataset, partition: Sequence[Tensor], shift: str) -> Datase
         raise InputError(f"data.shift: {shift!r} is for images (got {dataset.name}, which has none)")
     if shift in ("rotate", "mixed") and images.shape[2] != images.shape[3]:
         raise InputError(f"data.shift: {shift!r} turns images, which must be square (got {tuple(images.shape[2:])})")
-    if len(torch.cat(list(partition)).unique()) < sum(map(len, partition)):
+    if len(set(torch.cat(list(partition)).tolist())) < sum(map(len, partition)):
         raise InputError(f"data.shift: {shift!r} is not allowed with a partition in which clients share samples")
     looks, seen = LOOKS[shift], images.clone()
     for client, indices in enumerate(partition):
