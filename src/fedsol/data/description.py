@@ -55,8 +55,6 @@ class DataDescription:
     inputs: dict[str, InputTensor]
     classes: Count
     class_names: tuple[str, ...] = ()
-    client_names: tuple[str, ...] = ()
-    """The names of the clients, if the data brings its clients; empty if they are numbers."""
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     channels: Count = 1
@@ -69,6 +67,8 @@ class DataDescription:
     """Tables: the columns to predict."""
     target_mean: tuple[float, ...] = ()
     target_std: tuple[float, ...] = ()
+    client_names: tuple[str, ...] = ()
+    """The names of the clients, if the data brings its clients; empty if they are numbers."""
     format: Literal["fedsol-data/1"] = field(default="fedsol-data/1", kw_only=True)
 
     @property
