@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -61,3 +62,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Change the links of the pages in docs/ that leave it."""
     place = page.file.src_uri
     return markdown if place in PAGES.values() else relinked(markdown, f"docs/{place}", place)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Refuse a page that would load something from a network."""
+    if found := re.search(
+        r"<(?:script|img|iframe)[^>]* src=[\"']?https?:[^>]*>|<link[^>]*stylesheet[^>]*https?:[^>]*>", output
+    ):
+        raise PluginError(f"{page.file.src_uri}: must not load anything from a network (got {found[0]})")
+    return output
