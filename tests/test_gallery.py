@@ -44,7 +44,7 @@ def test_every_analysis_is_in_the_gallery(gallery):
     commands = " ".join(command for entry in gallery.ENTRIES for command in entry.commands)
     for name in set(ANALYSES) - {"partition"}:  # which has a command of its own
         assert f"--what {name}" in commands
-    assert "partition --set" in commands
+    assert "partition digits" in commands
     assert "--search" in commands
 
 

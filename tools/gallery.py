@@ -42,14 +42,14 @@ class Entry:
 def trained(name: str) -> str:
     """The run that most figures look at."""
     return (
-        f"run --set algorithm.name={name} {ROUNDS} --analyze divergence,preservation,strength,orthogonality "
+        f"run digits --set algorithm.name={name} {ROUNDS} --analyze divergence,preservation,strength,orthogonality "
         f"--out runs/gallery/{name}"
     )
 
 
 def swept(name: str, grid: str) -> tuple[str, ...]:
     """A sweep over two seeds."""
-    return (f"sweep {grid} {SHORT} --out runs/gallery/{name}",)
+    return (f"sweep digits {grid} {SHORT} --out runs/gallery/{name}",)
 
 
 METHODS = "--grid algorithm.name=fedavg,fedsol"
@@ -59,7 +59,7 @@ ENTRIES = (
         "Learning curves, with bands over seeds",
         "Mean and standard deviation of the test accuracy over three seeds.",
         (
-            f"compare -a fedavg,fedsol {ROUNDS} --seeds 0,1,2 --jobs 2 --out runs/gallery/compare",
+            f"compare digits -a fedavg,fedsol {ROUNDS} --seeds 0,1,2 --jobs 2 --out runs/gallery/compare",
             "analyze runs/gallery/compare --what curves --out runs/gallery/compare-figures",
         ),
         ("compare-figures/curves",),
@@ -68,8 +68,8 @@ ENTRIES = (
         "Who has which classes",
         "The paper's two ways to deal data out, to ten clients: Dirichlet(0.1), and two shards of sorted labels each.",
         (
-            "partition --set data.partition.clients=10 --out runs/gallery/dirichlet",
-            "partition --set data.partition.clients=10 --set data.partition.kind=sharding --out runs/gallery/sharding",
+            "partition digits --set data.partition.clients=10 --out runs/gallery/dirichlet",
+            "partition digits --set data.partition.clients=10 --set data.partition.kind=sharding --out runs/gallery/sharding",
         ),
         ("dirichlet/partition", "sharding/partition"),
     ),
@@ -163,7 +163,7 @@ ENTRIES = (
         "Sweep over two numbers",
         "A heat map of mean accuracies.",
         (
-            "sweep --grid algorithm.rho=0.5,1,2 --grid algorithm.tau=1,3,10 --set rounds=15 --seeds 0 "
+            "sweep digits --grid algorithm.rho=0.5,1,2 --grid algorithm.tau=1,3,10 --set rounds=15 --seeds 0 "
             "--out runs/gallery/sweep-two",
         ),
         ("sweep-two/sweep",),
@@ -172,7 +172,7 @@ ENTRIES = (
         "Search",
         "Optuna chooses the settings to try (`fedsol[search]`); the star is the best.",
         (
-            "sweep --grid algorithm.rho=0.1..4 --grid client.lr=log:0.003..0.1 --search 6 --set rounds=15 --seeds 0 "
+            "sweep digits --grid algorithm.rho=0.1..4 --grid client.lr=log:0.003..0.1 --search 6 --set rounds=15 --seeds 0 "
             "--out runs/gallery/search",
         ),
         ("search/sweep",),
@@ -209,8 +209,8 @@ def page(sections: list[tuple[Entry, list[Path]]], made: str) -> str:
         "# Gallery",
         "",
         "Every figure that fedsol draws, from real runs on the embedded digits (`make gallery`; "
-        "[what they show](analysis.md)). The quick start's federation: 20 clients, Dirichlet(0.1), 4 sampled in a "
-        "round; seed 0 unless the command says otherwise. The data is small and easy and settings were not tuned: look "
+        "[what they show](analysis.md)). The experiment `digits`: 20 clients, Dirichlet(0.1), 4 sampled in a round;"
+        " seed 0 unless the command says otherwise. The data is small and easy and settings were not tuned: look "
         "at what a figure shows, not at which method is ahead.",
         "",
         f"Made by {made}.",
