@@ -92,7 +92,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed-dev
-	for question in step_cost peak round_cost peers growth sweep_jobs; do $(BIN)/python benchmarks/$$question.py || exit 1; done
+	for question in step_cost peak round_cost peers growth precision stacked sweep_jobs; do $(BIN)/python benchmarks/$$question.py || exit 1; done
 	$(BIN)/python benchmarks/report.py
 
 gallery: $(VENV)/.installed-dev

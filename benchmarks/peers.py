@@ -1,6 +1,6 @@
 """The same federated work in fedsol, in Flower's simulation and in Apple's pfl-research: seconds per round.
 
-    .venv/bin/python benchmarks/peers.py [--workload cnn|embedded] [--rounds N] [--repetitions N]
+    .venv/bin/python benchmarks/peers.py [--workload cnn|embedded|many] [--rounds N] [--repetitions N]
 
 Each framework runs in its own process and virtual environment (made when missing), one after the other and then all
 again, so that a busy moment of the machine does not hit one alone. All have the same data, dealt out in the same
@@ -33,7 +33,9 @@ from workload import Workload  # noqa: E402  (lies beside the scripts that other
 
 CACHE = Path("~/.cache/fedsol-benchmarks").expanduser()
 TORCH = "torch==2.13.0"
-ROUNDS = {"cnn": 4, "embedded": 40}
+ROUNDS = {"cnn": 4, "embedded": 40, "many": 8}
+FEDERATIONS = {"cnn": (100, 10, 5, 50), "embedded": (20, 4, 5, 50), "many": (1_000, 50, 1, 10)}
+"""Clients, those of a round, local epochs, and the batch size; `many` is pfl's own benchmark."""
 IMAGES = 50_000
 TEST_SHARE = 5  # one test image for so many training images
 QUIET = {
@@ -74,6 +76,8 @@ def variants_of(workload: str) -> list[Variant]:
             Variant("flower", "tuned"),
             Variant("pfl", "tuned", processes=cores),
         ]
+    if workload == "many":
+        return [Variant("fedsol", "tuned"), Variant("flower", "tuned"), Variant("pfl", "tuned", processes=cores)]
     return [
         Variant("fedsol", "small"),
         Variant("flower", "small"),
@@ -106,7 +110,7 @@ def make_workload(name: str, cache: Path, rounds: int, images: int) -> Workload:
     folder.mkdir(parents=True, exist_ok=True)
     arrays = digits() if name == "embedded" else random_images(images)
     np.savez(folder / "data.npz", **arrays)
-    clients, sampled = (20, 4) if name == "embedded" else (100, 10)
+    clients, sampled, epochs, batch_size = FEDERATIONS[name]
     order = np.random.default_rng(0).permutation(len(arrays["y_train"]))
     partition = [sorted(part.tolist()) for part in np.array_split(order, clients)]
     (folder / "partition.json").write_text(json.dumps(partition), encoding="utf-8")
@@ -123,8 +127,8 @@ def make_workload(name: str, cache: Path, rounds: int, images: int) -> Workload:
         network="",
         clients=clients,
         sampled=sampled,
-        epochs=5,
-        batch_size=50,
+        epochs=epochs,
+        batch_size=batch_size,
         lr=0.01,
         momentum=0.9,
         weight_decay=1e-5,
@@ -258,9 +262,9 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Runs the comparison; the other workload, if measured before on the same machine and day, is kept."""
+    """Runs the comparison; the other workloads, if measured before on the same machine and day, is kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workload", choices=sorted(ROUNDS), help="default: both")
+    parser.add_argument("--workload", choices=sorted(ROUNDS), help="default: all")
     parser.add_argument("--rounds", type=int, help=f"rounds of a run, at least 2 (default: {ROUNDS})")
     parser.add_argument("--repetitions", type=int, default=2, help="runs of each framework (default: 2)")
     parser.add_argument(
@@ -272,7 +276,7 @@ def main() -> None:
         parser.error("--rounds must be at least 2: the first one is not counted")
     cache = options.cache.resolve()
     results = {}
-    for name in [options.workload] if options.workload else ["embedded", "cnn"]:
+    for name in [options.workload] if options.workload else ["embedded", "cnn", "many"]:
         workload = make_workload(name, cache, options.rounds or ROUNDS[name], options.images)
         results[name] = compare(workload, variants_of(name), options.repetitions, cache)
     if options.images == IMAGES:

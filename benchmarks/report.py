@@ -79,7 +79,7 @@ Ten clients of 500 images, five epochs, and the evaluation on 10,000 images.
 def peers(result: dict[str, Any]) -> str:
     rows = "\n".join(
         f"| {workload} | {name} | {run['seconds_per_round']:.3f} | {ratio} |"
-        for workload in ("cnn", "embedded")
+        for workload in ("cnn", "embedded", "many")
         if workload in result
         for name, run in result[workload]["runs"].items()
         for ratio in [_ratio(result[workload]["peer_seconds_over_fedsol_seconds"].get(name))]
@@ -89,7 +89,8 @@ def peers(result: dict[str, Any]) -> str:
 Seconds of a round in steady state (start-up left out), and how many times fedsol's that is. Each runs in its own
 virtual environment, written as its documentation recommends (`benchmarks/peers/`); all take the same local steps on the
 same data, without augmentation, and evaluate the global model after every round. `cnn`: 100 clients of 500 images, 10
-sampled, 5 epochs, batches of 50. `embedded`: digits, 20 clients, 4 sampled. `paper`: the CNN layer by layer as papers
+sampled, 5 epochs, batches of 50. `embedded`: digits, 20 clients, 4 sampled. `many`: 1,000 clients of 50 images, 50
+sampled, one epoch, batches of 10. `paper`: the CNN layer by layer as papers
 write it; `tuned`: the same network with fedsol's layout and order of layers. `2 x 1`: two processes of one thread.
 
 | workload | framework | seconds | over fedsol |
@@ -122,7 +123,55 @@ worker shares the data with the main process, so its memory is not on top of it.
 {made_on(result)}"""
 
 
-SECTIONS = {"step_cost": step_cost, "peak": peak, "round_cost": round_cost, "peers": peers, "growth": growth}
+def precision(result: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {trial['device']} | {trial['precision']} | {_time(trial, 'fedavg')} | {_time(trial, 'fedsol')} |"
+        for trial in result["trials"]
+    )
+    return f"""## 6. Precision
+
+Milliseconds of a local step of the paper's CNN (50 images, one thread, processor time), as `fedsol doctor` measures it.
+
+| device | `engine.precision` | FedAvg | FedSOL |
+|---|---|---|---|
+{rows}
+
+{". ".join(result["advice"])}.
+
+{made_on(result)}"""
+
+
+def _time(trial: dict[str, Any], method: str) -> str:
+    return f"{trial['milliseconds'][method]:.1f}" if trial["milliseconds"] else str(trial["failure"])
+
+
+def stacked(result: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {name} | {found['25']:.1f} | {found['50']:.1f} | {found['50'] / 2:.1f} |"
+        for name, found in result["speed_up"].items()
+    )
+    return f"""## 7. Clients stacked along a leading axis
+
+A prototype with `torch.func.vmap`: FedAvg, clients of 50 samples, one epoch in batches of 10, the model `mlp`. How many
+times as fast the stacked steps are, in processor time of one thread ({result["repetitions"]} repetitions in turns). Two
+workers halve the time of one by one, so the last column is what one stacked process gains over them.
+
+| | 25 clients | 50 clients | 50 clients over two workers |
+|---|---|---|---|
+{rows}
+
+{made_on(result)}"""
+
+
+SECTIONS = {
+    "step_cost": step_cost,
+    "peak": peak,
+    "round_cost": round_cost,
+    "peers": peers,
+    "growth": growth,
+    "precision": precision,
+    "stacked": stacked,
+}
 
 
 if __name__ == "__main__":
