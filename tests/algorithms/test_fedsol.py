@@ -43,7 +43,7 @@ def test_the_default_strength_is_that_of_every_method_that_perturbs():
     assert FedSOL().strength == "adaptive-column"
     found = {name: find_algorithm(name)().strength for name in ALGORITHMS if hasattr(find_algorithm(name), "strength")}
     proximal = {"fedprox", "fednova", "scaffold", "fedntd", "feddyn", "moon"}
-    assert found == dict.fromkeys({*proximal, "fedsol", "fedsol-ablation"}, "adaptive-column")
+    assert found == dict.fromkeys({*proximal, "fedsol", "fedsol-ablation", "perturbed"}, "adaptive-column")
 
 
 @pytest.mark.parametrize(
