@@ -1,5 +1,11 @@
 """Python as people type it: names, settings as arguments, data itself, many runs, pictures."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -122,3 +128,33 @@ def test_wrong_arguments_are_named():
     ):
         with pytest.raises(fedsol.InputError, match=message):
             fedsol.train(**arguments)
+
+
+def test_a_notebook_shows_one_line_that_is_redrawn(monkeypatch):
+    import IPython.display
+
+    from fedsol.training.progress import NotebookProgress
+
+    shown = []
+
+    class Handle:
+        def update(self, content, raw):
+            shown.append((content["text/plain"], raw))
+
+    monkeypatch.setattr(IPython.display, "display", lambda *_, **__: Handle())
+    run = fedsol.train(callbacks=[NotebookProgress("mine")], algorithm="fedavg", progress=False, **SHORT)
+    assert len(run.rows) == 2
+    assert [text.split("  ")[0] for text, _ in shown] == ["mine: round 1/2", "mine: round 2/2", "mine: round 2/2"]
+    assert all(raw for _, raw in shown)
+
+
+@pytest.mark.full
+def test_the_page_about_python_runs_as_it_is_written(tmp_path):
+    page = Path(__file__).resolve().parents[1] / "docs" / "in-python.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "page.py").write_text("\n\n".join(blocks))
+    environment = {**os.environ, "MPLBACKEND": "agg"}
+    command = [sys.executable, "page.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "half of the answers are right" in done.stdout

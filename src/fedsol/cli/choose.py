@@ -39,6 +39,7 @@ def choose(
 ) -> None:
     """Find the method for your data: race all that fit on validation data, and recommend one in a sentence."""
     from fedsol.config.overrides import split_list
+    from fedsol.config.tables import PRIVATE
     from fedsol.core.files import write_output
     from fedsol.data.catalog import load_dataset
     from fedsol.federation.federation import fill_defaults, partition_of
@@ -53,6 +54,8 @@ def choose(
         raise InputError("--resume: needs --out, the directory of the race")
     given = read_experiment(experiment, changes)
     base = with_validation(given)
+    if base.data.name == PRIVATE:
+        raise InputError("data.name: 'private' is not allowed here: only the nodes have that data")
     dataset = load_dataset(base.data, base.task.kind)
     base = fill_defaults(base, dataset)
     partition = partition_of(base, dataset)
@@ -72,7 +75,7 @@ def choose(
         alone = None
         if winner is not None and winner.weights:
             say("Which clients would do better alone …")
-            alone = who_does_better_alone(winner.experiment, winner.weights)
+            alone = who_does_better_alone(winner.experiment, winner.weights, record.work)
     _say_ranking(places, base.task.primary)
     sentence = recommendation(places, base.task.primary, alone)
     say(f"\n{sentence}\n")
@@ -95,8 +98,9 @@ def _say_split(base: "Experiment", dataset: "Dataset", partition: "list[Tensor]"
 
     clients = [indices.numpy() for indices in partition]
     summary = partition_summary(dataset.train.labels.numpy(), clients, dataset.classes)
+    sizes = " to ".join(str(size) for size in dict.fromkeys((summary.smallest, summary.largest)))
     say(
-        f"{dataset.name}: {summary.clients} clients, {summary.smallest} to {summary.largest} samples each; "
+        f"{dataset.name}: {summary.clients} clients, {sizes} samples each; "
         f"{heterogeneity_text(summary.heterogeneity, base.task.kind == 'classification')}"
     )
 

@@ -1,25 +1,37 @@
 """What a report shows, in words: the setting, the verdict with its uncertainty, and forgetting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from statistics import fmean
 
-from fedsol.analysis.preservation import forgetting
-from fedsol.config.task import Measure
-from fedsol.core.statistics import sample_mean_std
+from fedsol.analysis.verdict import Summary, summarize, verdict
 from fedsol.runs.groups import Group
 from fedsol.runs.run import Run
-from fedsol.studies.choice import interval
 
 BASELINE = "fedavg"
+MOST = 4
+"""Methods in words."""
 
 
 def headline(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
-    """Return some sentences; none without a result."""
-    measure = runs[0].primary if runs else None
-    with_results = [group for group in groups if any(runs[number].final_result is not None for number in group.runs)]
-    if measure is None or not with_results:
+    """Return some sentences; none without a result. Methods are compared with FedAvg, or else with the last one."""
+    if not runs:
         return []
-    sentences = [_setting(runs, groups), *_verdict(runs, with_results, measure)]
-    return [*sentences, *_forgetting(runs, with_results)]
+    measure = runs[0].primary
+    methods = [_summary(runs, group) for group in groups]
+    known = [method for method in methods if method.finals]
+    if not known:
+        return []
+    sign = -1 if measure.higher_is_better else 1
+    order = sorted(known, key=lambda method: sign * fmean(method.finals.values()))
+    base = next((method for method in order if method.label.split()[0] == BASELINE), order[-1])
+    shown = [base, *[method for method in order if method is not base][: MOST - 1]]
+    more = [f"{len(order) - MOST} other methods are in the table."] if len(order) > MOST else []
+    return [_setting(runs, groups), *verdict(shown, measure), *more]
+
+
+def _summary(runs: Sequence[Run], group: Group) -> Summary:
+    key = f"test_{runs[group.runs[0]].primary.key}"
+    return summarize(group.label, {runs[number].seed: runs[number].rows for number in group.runs}, key)
 
 
 def _setting(runs: Sequence[Run], groups: Sequence[Group]) -> str:
@@ -41,70 +53,6 @@ def _setting(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     seeds = sorted({len(group.runs) for group in groups})
     parts.append(_count(seeds[-1], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds")
     return f"{', '.join(parts)}."
-
-
-def _verdict(runs: Sequence[Run], groups: Sequence[Group], measure: Measure) -> list[str]:
-    """Return the final result of the best method, and how it compares with another: FedAvg, or the next best."""
-    found = {group.label: _finals(runs, group) for group in groups}
-    means = {label: sum(values.values()) / len(values) for label, values in found.items()}
-    order = sorted(means, key=lambda label: -means[label] if measure.higher_is_better else means[label])
-    best = order[0]
-    first = f"{best} ends at {_text(list(found[best].values()), measure)} test {measure.title}"
-    if len(order) == 1:
-        return [f"{first}."]
-    baselines = [label for label in order[2:] if label.split()[0] == BASELINE]
-    compared = [
-        f"{rival} at {_text(list(found[rival].values()), measure)}: {_difference(found[best], found[rival], measure)}"
-        for rival in [order[1], *baselines[:1]]
-    ]
-    return [f"{first}; {'; '.join(compared)}."]
-
-
-def _difference(best: Mapping[int, float], rival: Mapping[int, float], measure: Measure) -> str:
-    """Return how much worse a rival is, by the seeds that both have."""
-    sign = 1 if measure.higher_is_better else -1
-    pairs = [sign * (best[seed] - rival[seed]) for seed in sorted(best.keys() & rival.keys())]
-    if not pairs:
-        return "they share no seed, so they cannot be compared in pairs"
-    difference, half = interval(pairs)
-    if half is None:
-        return f"{_amount(difference, measure)} behind, with one seed, which says little"
-    low, high = difference - half, difference + half
-    judged = "more than chance explains" if low > 0 else "which may be chance"
-    ends = f"{_amount(low, measure, '')} to {_amount(high, measure)}"
-    return (
-        f"{_amount(difference, measure)} behind (95 % interval {ends}, {_count(len(pairs), 'pair')} of seeds), {judged}"
-    )
-
-
-def _amount(value: float, measure: Measure, unit: str = " points") -> str:
-    return f"{100 * value:.1f}{unit}" if measure.is_share else f"{value:.3g}"
-
-
-def _finals(runs: Sequence[Run], group: Group) -> dict[int, float]:
-    finals = {runs[number].seed: runs[number].final_result for number in group.runs}
-    return {seed: value for seed, value in finals.items() if value is not None}
-
-
-def _forgetting(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
-    """Return how far the classes ended below their best, for every method; nothing for a task without classes."""
-    found = {}
-    for group in groups:
-        values = [lost[-1] for number in group.runs if (lost := forgetting(runs[number].rows).forgetting)]
-        if values:
-            found[group.label] = sum(values) / len(values)
-    if not found:
-        return []
-    order = sorted(found, key=lambda label: found[label])
-    texts = [f"{100 * found[label]:.1f} points with {label}" for label in order[:4]]
-    more = f" ({len(order) - 4} others forget more)" if len(order) > 4 else ""
-    return [f"Forgetting, how far a class ends below its best accuracy on average, is {', '.join(texts)}{more}."]
-
-
-def _text(values: Sequence[float], measure: Measure) -> str:
-    found = sample_mean_std(values)
-    assert found is not None
-    return measure.text(found.mean) if len(values) == 1 else measure.spread_text(found.mean, found.std)
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,10 +10,11 @@ import torch
 from fedsol.config.experiment import Experiment
 from fedsol.config.task import Measure
 from fedsol.core.messages import Job
-from fedsol.core.randomness import one_torch_thread
+from fedsol.core.randomness import generator_for, one_torch_thread
 from fedsol.core.weights import Weights
 from fedsol.federation.federation import Federation, build_federation
-from fedsol.studies.choose import Race, Racer
+from fedsol.federation.sampling import sample_size
+from fedsol.studies.choose import RACING, Race, Racer
 
 CONFIDENCE = 0.95
 ALONE_ROUNDS = 10
@@ -47,6 +48,7 @@ class Alone:
 
     better: int
     clients: int
+    """Of these, all or as many as the budget allowed."""
     samples: float
     """Validation samples of a client, in the median."""
 
@@ -133,7 +135,7 @@ def recommendation(places: Sequence[Place], measure: Measure, alone: Alone | Non
     if failed := [place.name for place in others if place.mean is None]:
         parts.append(f"{_listed(failed)} failed")
     if alone is not None:
-        parts.append(f"{alone.better} of {alone.clients} clients would do better alone")
+        parts.append(f"{alone.better} of {alone.clients} clients tried would do better alone")
     return "; ".join(parts) + "."
 
 
@@ -175,24 +177,30 @@ def limits(places: Sequence[Place], experiment: Experiment, alone: Alone | None)
             f"Clients were compared on {alone.samples:g} validation samples each (median), so who does better alone "
             "is rough."
         )
+    else:
+        found.append("Which clients would do better alone was not tried.")
     found.append("The winner was chosen by these numbers, so they flatter it; its test result is not looked at here.")
     return found
 
 
-def who_does_better_alone(experiment: Experiment, weights: Weights) -> Alone | None:
+def who_does_better_alone(experiment: Experiment, weights: Weights, work: int) -> Alone | None:
     """Count the clients whose own model beats the global one on their own validation samples.
 
-    A client alone starts from the initial weights and trains as FedAvg's clients do, ten rounds' worth. Without
-    validation samples of clients, nothing can be said.
+    A client alone starts from the initial weights and trains as FedAvg's clients do, ten rounds' worth. The part of the
+    budget that the race left, `work` rounds in all, decides how many clients are tried, drawn at random. None if there
+    are none, or none that have validation samples.
     """
     with one_torch_thread():
         federation = build_federation(experiment.override({"algorithm.name": "fedavg"}))
         testers = [client for client in range(federation.clients) if len(federation.samples(client).validation)]
-        if not testers:
+        jobs = (1 - RACING) * work * sample_size(federation.experiment, federation.clients)
+        order = torch.randperm(len(testers), generator=generator_for(experiment.seed, "alone")).tolist()
+        tried = sorted(testers[place] for place in order[: int(jobs / ALONE_ROUNDS)])
+        if not tried:
             return None
-        sizes = [len(federation.samples(client).validation) for client in testers]
-        better = sum(_does_better(federation, client, weights) for client in testers)
-    return Alone(better, len(testers), statistics.median(sizes))
+        sizes = [len(federation.samples(client).validation) for client in tried]
+        better = sum(_does_better(federation, client, weights) for client in tried)
+    return Alone(better, len(tried), statistics.median(sizes))
 
 
 def _does_better(federation: Federation, client: int, weights: Weights) -> bool:

@@ -38,6 +38,8 @@ LEAST_ROUNDS = 5
 """Rounds that tell anything about a method; with fewer in the first part, fewer methods race."""
 LAST_ROUNDS = 3
 """The result of a run is the mean of its last evaluated rounds: a single one may be luck."""
+RACING = 0.9
+"""The share of the work that the race gets; the rest is for clients that train alone."""
 UNITS = {"rounds": None, "s": 1, "sec": 1, "min": 60, "h": 3600}
 
 Say = Callable[[str], None]
@@ -105,7 +107,7 @@ def candidates(base: Experiment, names: Sequence[str]) -> list[Variant]:
 def field_for(variants: Sequence[Variant], work: int, rounds: int) -> list[Variant]:
     """Return the first methods, as many as the budget gives enough rounds to."""
     for count in range(len(variants), 2, -1):
-        share = work // (len(_halvings(count)) * count * FIRST_SEEDS)
+        share = RACING * work / (len(_halvings(count)) * count * FIRST_SEEDS)
         if share >= min(LEAST_ROUNDS, rounds):
             return list(variants[:count])
     return list(variants[:2])
@@ -127,11 +129,12 @@ def with_validation(base: Experiment) -> Experiment:
 def plan_race(methods: int, work: int, rounds: int) -> list[Rung]:
     """Return the rungs: half of the methods each time, equal work for each rung, more seeds and more rounds.
 
-    Two methods remain for the last rung (or as many as there are, if fewer). What a method has done before counts.
+    `work` is that of the whole budget. Two methods remain for the last rung (or as many as there are, if fewer). What a
+    method has done before counts.
     """
     counts = _halvings(methods)
     rungs: list[Rung] = []
-    share = work / len(counts)
+    share = RACING * work / len(counts)
     done = 0.0  # by each method
     for number, count in enumerate(counts):
         done += share / count
@@ -140,7 +143,7 @@ def plan_race(methods: int, work: int, rounds: int) -> list[Rung]:
         seeds = min(MOST_SEEDS, max(seeds, int(done // rounds)))
         rungs.append(Rung(count, seeds, min(rounds, int(done // seeds))))
     if rungs[0].rounds < TRIAL_ROUNDS:
-        least = TRIAL_ROUNDS * FIRST_SEEDS * methods * len(counts)
+        least = math.ceil(TRIAL_ROUNDS * FIRST_SEEDS * methods * len(counts) / RACING)
         raise InputError(
             f"--budget: is too small for {methods} methods: {work} rounds in all, and at least {least} are required; "
             "name fewer methods (--algorithm), or set a larger budget"
