@@ -134,8 +134,8 @@ BAD = {
     "not an algorithm": (["--set", "algorithm.name=json:JSONDecoder"], ["json:JSONDecoder", "fedsol.Algorithm"]),
     "resume without directory": (["--resume"], ["--resume: needs --out"]),
     "an algorithm that is no table": (
-        ["--set", "algorithm=fedsol"],
-        ["algorithm: must be a table with a name (got 'fedsol')"],
+        ["--set", "algorithm=3"],
+        ["algorithm: must be a table with a name (got 3)"],
     ),
     "a pad too wide": (
         ["--set", "data.augmentation.pad=20", "--set", "data.augmentation.pad_mode=reflect"],
