@@ -7,6 +7,7 @@ import pytest
 
 from fedsol.algorithms import make_algorithm
 from fedsol.analysis.strength import own_strength
+from fedsol.config.overrides import differing_keys
 from fedsol.errors import InputError
 from fedsol.paper.recipe import Figure, Folders, TrainedTable, table_of
 from fedsol.paper.registry import RECIPES, find_recipe
@@ -78,6 +79,8 @@ def test_the_setting_is_the_papers(name):
         clients, fraction, rounds = expected[run.data.name]
         if one.facts.get("method") == "local-only":
             rounds = 1  # nobody takes part in a round
+        if one.facts.get("method", "").endswith("-300"):
+            rounds = 300  # those of the paper's text
         if name == "strength":
             rounds = 200  # that which the figure shows
         assert (run.data.partition.clients, run.rounds) == (clients, rounds)
@@ -127,8 +130,22 @@ def test_every_perturbation_is_the_papers_formula_but_for_the_rows_that_say_othe
                 if strength is not None:
                     found[strength].add((name, one.facts.get("method")))
     assert {name for name, _ in found["adaptive"]} >= {"main", "combinations", "objectives", "personalized", "strength"}
-    assert found["adaptive-column"] == {("main", "fedsol-column"), ("learning-curves", "fedsol-column")}
+    rows = [("main", "fedsol-column"), ("main", "fedsol-released")]
+    assert found["adaptive-column"] == {*rows, *(("learning-curves", method) for _, method in rows)}
     assert {name for name, _ in found["fixed"]} == {"adaptive-strength"}
+
+
+def test_the_released_configuration_and_the_rounds_of_the_text_are_extra_rows():
+    released = cell("main", "FedSOL, as released", "CIFAR-10, alpha = 0.1", "LDA")
+    algorithm = released.experiment.algorithm
+    assert (algorithm["rho"], algorithm["perturb"], algorithm["strength"]) == (1.0, "all", "adaptive-column")
+    longer = [one for one in CELLS["main"] if one.key[1] == "FedSOL, 300 rounds"]
+    assert {one.experiment.data.name for one in longer} == {"svhn"}
+    for one in longer:
+        plain = cell("main", "FedSOL", one.key[2], one.key[0])
+        assert (one.experiment.rounds, plain.experiment.rounds, one.extra) == (300, 200, True)
+        assert differing_keys(one.experiment, plain.experiment) == ["rounds"]
+        assert one.paper == plain.paper
 
 
 def test_a_run_without_a_perturbation_is_known_whatever_the_settings_of_one():

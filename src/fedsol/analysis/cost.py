@@ -267,6 +267,7 @@ class CostAnalysis(Analysis[Costs]):
         base = found.methods[0]
         return [
             f"{row.method}: FLOPs {row.flops / base.flops:.2f} (two passes {row.two_pass_flops / base.flops:.2f}, of "
-            f"these the proximal loss {row.proximal_flops / base.flops:.2f}), time {row.seconds / base.seconds:.2f}"
+            f"these the proximal loss {row.proximal_flops / base.flops:.2f}), time {row.seconds / base.seconds:.2f}, "
+            f"peak memory {row.peak_bytes / base.peak_bytes:.4f}"
             for row in found.methods
         ]

@@ -1,6 +1,7 @@
 """A filled table for readers: the paper's number, ours and the difference side by side."""
 
-from collections.abc import Collection, Mapping, Sequence
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +10,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedsol.paper.numbers import Key, in_digits, with_std
-from fedsol.paper.recipe import Ours, Table, is_partial
+from fedsol.paper.recipe import Ours, Table, TrainedTable, is_partial
+from fedsol.paper.store import LAST, first_round_at, last_mean
 
 MARKDOWN_COLUMNS = 3
 UNLIMITED = 10_000
@@ -90,7 +92,19 @@ class Layout:
         if missing and not self.only_filled:
             whose = "the paper's" if self.compared else "the"
             remarks.append(f"{missing} of {whose} {len(own)} cells are not run (blank)")
-        return [*remarks, *self.table.heading.notes]
+        return [*remarks, *self._passing(), *self.table.heading.notes]
+
+    def _passing(self) -> Iterator[str]:
+        """Say in which round the rows that the table asks for pass FedAvg's last accuracy, with all seeds' rounds."""
+        prefix = self.table.passing if isinstance(self.table, TrainedTable) else ""
+        for (block, row, column), found in self.ours.items():
+            base = self.ours.get((block, "FedAvg", column))
+            if not prefix or not row.startswith(prefix) or base is None:
+                continue
+            if all(len(run.accuracies) >= LAST for run in base.runs):
+                level = statistics.fmean(map(last_mean, base.runs))
+                rounds = ", ".join(str(first_round_at(level, run) or "never") for run in found.runs)
+                yield f"{column}: {row} passes FedAvg's mean of the last {LAST} rounds, {level:.2%}, in round {rounds}"
 
 
 def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Collection[Key] | None = None) -> None:
