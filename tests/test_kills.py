@@ -1,14 +1,17 @@
 """A few real SIGKILLs at random instants; `make faults` does many."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 import fedsol
+from fedsol.privacy.accounting import Mechanism
 from tests.support.kill_runs import ENGINES, METHODS, experiment_for, trial
 from tests.support.runs import assert_same_run
 
@@ -70,7 +73,7 @@ def test_a_second_process_is_refused_with_the_owners_id(tiny, tmp_path):
         owner.communicate()
 
 
-def killed_at_flush(experiment, out, number):
+def killed_at_flush(train, number):
     """Whether the run was killed at its n-th flush to the disk; False if it came to its end before."""
     process = os.fork()
     if not process:
@@ -84,7 +87,7 @@ def killed_at_flush(experiment, out, number):
 
         os.fsync = counted
         try:
-            fedsol.train(experiment, out=out)
+            train()
         finally:
             os._exit(0)
     _, status = os.waitpid(process, 0)
@@ -99,10 +102,30 @@ def test_a_kill_at_every_single_write_to_the_disk(tmp_path, checkpoint_every):
     )
     whole = fedsol.train(experiment)
     number = left_over = 0
-    while killed_at_flush(experiment, tmp_path / str(number := number + 1), number):
+    while killed_at_flush(partial(fedsol.train, experiment, out=tmp_path / str(number := number + 1)), number):
         out = tmp_path / str(number)
         left_over += len(list(out.rglob(".*.tmp")))
         assert_same_run(fedsol.train(experiment, out=out, resume=(out / "experiment.toml").exists()), whole)
         assert not list(out.rglob(".*.tmp"))
     assert number > 25
     assert left_over > 10
+
+
+def test_a_deployment_that_is_killed_near_the_end_of_its_budget_never_exceeds_it(tmp_path):
+    """Every release is on the disk before it is made; resumed after any kill, the run ends where its budget does."""
+    pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
+    from tests.support.fake_grid import deployed
+
+    budget = Mechanism(2, 8, 2.0).epsilon(4, 1e-5)
+    private = {"privacy.noise_multiplier": 2.0, "privacy.epsilon": budget * 1.001, "server.fraction": 0.25}
+    experiment = experiment_for("fedavg", "local").override({"rounds": 9, **private})
+    number, finished = 16, set()
+    while killed_at_flush(partial(deployed, experiment, tmp_path / str(number)), number):
+        run, _ = deployed(experiment, tmp_path / str(number), resume=True)
+        assert json.loads((run.path / "privacy.json").read_text()) == {"releases": 4}
+        assert run.rows[-1]["epsilon"] <= budget
+        assert [row["releases"] for row in run.rows] == sorted({row["releases"] for row in run.rows})
+        finished.add(len(run.rows))
+        number += 4
+    assert number > 30
+    assert min(finished) < max(finished) == 4  # a round that was repeated is paid for twice

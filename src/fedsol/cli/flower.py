@@ -38,7 +38,7 @@ def app(
     from fedsol.deployment.app import write_app
     from fedsol.federation.federation import assemble, fill_defaults, partition_of
     from fedsol.studies.plan import read_data
-    from fedsol.training.private import with_privacy
+    from fedsol.training.private import private_rounds, with_privacy
 
     settings = read_experiment(experiment, ["engine.kind=flower", *(changes or [])])
     is_private = settings.data.name == PRIVATE
@@ -49,6 +49,7 @@ def app(
     dataset, is_here = (load_dataset(settings.data, settings.task.kind), True) if is_private else read_data(settings)
     settings = fill_defaults(settings, dataset)
     federation = with_privacy(assemble(settings, dataset, partition_of(settings, dataset)))
+    private_rounds(federation, run_directory)
     write_app(federation.experiment, folder, run_directory.expanduser().absolute(), name)
     if not is_here:
         say(f"{settings.data.name} is not here; the machines that run the app fetch it, or find it in data.root.")

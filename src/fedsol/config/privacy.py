@@ -22,8 +22,8 @@ class PrivacySettings(Settings):
     )
     clipping: Literal["off", "server", "client"] | None = setting(
         None,
-        "who clips updates; the server adds the noise (default: the server if `epsilon` or `noise_multiplier` is set, "
-        "otherwise off; `client`: nodes of Flower clip too)",
+        "who clips updates; the server adds the noise (default: the server if `epsilon`, `noise_multiplier` or the "
+        "level `example` is set, otherwise off; `client`: nodes of Flower clip too)",
     )
     epsilon: float | None = setting(
         None, "budget of the whole run; no round begins that would exceed it", gt=0, le=LARGEST_EPSILON
@@ -86,4 +86,5 @@ def privacy_is_on(table: Mapping[str, Any]) -> bool:
     clipping = table.get("clipping")
     if clipping is not None:
         return bool(clipping != "off")
-    return any(table.get(key) is not None for key in ("epsilon", "noise_multiplier"))
+    is_asked_for = any(table.get(key) is not None for key in ("epsilon", "noise_multiplier"))
+    return is_asked_for or table.get("level") == "example"
