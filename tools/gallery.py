@@ -69,7 +69,8 @@ ENTRIES = (
         "The paper's two ways to deal data out, to ten clients: Dirichlet(0.1), and two shards of sorted labels each.",
         (
             "partition digits --set data.partition.clients=10 --out runs/gallery/dirichlet",
-            "partition digits --set data.partition.clients=10 --set data.partition.kind=sharding --out runs/gallery/sharding",
+            "partition digits --set data.partition.clients=10 --set data.partition.kind=sharding "
+            "--out runs/gallery/sharding",
         ),
         ("dirichlet/partition", "sharding/partition"),
     ),
@@ -172,7 +173,8 @@ ENTRIES = (
         "Search",
         "Optuna chooses the settings to try (`fedsol[search]`); the star is the best.",
         (
-            "sweep digits --grid algorithm.rho=0.1..4 --grid client.lr=log:0.003..0.1 --search 6 --set rounds=15 --seeds 0 "
+            "sweep digits --grid algorithm.rho=0.1..4 --grid client.lr=log:0.003..0.1 --search 6 --set rounds=15 "
+            "--seeds 0 "
             "--out runs/gallery/search",
         ),
         ("search/sweep",),

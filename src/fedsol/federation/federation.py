@@ -127,15 +127,13 @@ class Federation:
 
     def train(self, job: Job) -> Update:
         """Run one client's job."""
-        experiment = self.experiment
+        experiment, dataset = self.experiment, self.dataset
         lr, private = experiment.learning_rate(job.round), private_steps(experiment, job)
         training = LocalTraining(experiment.client, experiment.seed, lr, self.device, private=private)
-        dataset = self.dataset
         if experiment.faults.corruption == LABELS and self.faults([job.client], job.round)[job.client].corrupted:
             dataset = with_flipped_labels(dataset)
         data = ClientData(dataset, self.training_samples(job.client), self.objective)
-        weights = self.exchange.complete(job.weights, job.state)
-        complete = replace(job, weights=weights, state=methods_own(job.state))
+        complete = replace(job, weights=self.exchange.complete(job.weights, job.state), state=methods_own(job.state))
         return self.exchange.update(train_client(complete, self.algorithm, self.model, data, training))
 
     def faults(self, clients: Iterable[int], round_number: int) -> dict[int, Fault]:
