@@ -131,7 +131,7 @@ def recommendation(places: Sequence[Place], measure: Measure, alone: Alone | Non
     parts = [best, *(f"{place.name} is {_points(place, measure)} behind" for place in behind)]
     unclear = [place.name for place in others if place.mean is not None and place not in level and place not in behind]
     if unclear:
-        parts.append(f"{_listed(unclear)} fell behind too early to say by how much")
+        parts.append(f"{_listed(unclear)} left early, without a clear difference")
     if failed := [place.name for place in others if place.mean is None]:
         parts.append(f"{_listed(failed)} failed")
     if alone is not None:
