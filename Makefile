@@ -22,7 +22,7 @@ help:
 	@echo "make site    the documentation as a site that works offline: site/index.html"
 	@echo "make settings  the quick start with other settings: docs/settings-tried.md (an hour)"
 	@echo "make robustness  what each aggregation survives, measured: docs/robustness.md (ten minutes)"
-	@echo "make results docs/results.md, its pictures and the leaderboard, from the files in results/"
+	@echo "make results docs/results.md and docs/family.md, their pictures and the leaderboard, from the files in results/"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -116,6 +116,7 @@ robustness: $(VENV)/.installed-dev
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.results_page results docs/results.md
+	$(BIN)/python -m tools.family_page results docs/family.md
 	$(BIN)/fedsol leaderboard results --last 10 --out docs/leaderboard.html
 
 clean:

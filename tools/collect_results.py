@@ -1,7 +1,8 @@
 """Copy the small files of finished runs: `python -m tools.collect_results runs/paper -o results`.
 
 A run directory becomes `results/<group>/<cell>/` with experiment.toml, metrics.jsonl, summary.json and
-environment.json. Where the data lay and the folder of the run are left out, as no result depends on them.
+environment.json. Where the data lay and the folder of the run are left out, as no result depends on them. How
+heterogeneous the partitions below the folder are (of runs or of `fedsol partition`) goes to results/partitions.json.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from fedsol.errors import InputError
 from fedsol.federation.sampling import trains_alone
 from fedsol.paper.store import LAST
 from fedsol.runs.find import runs_below
+from tools.partitions import partitions_of, read_partitions, write_partitions
 
 COPIED = ("metrics.jsonl", "summary.json")
 
@@ -30,7 +32,8 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
     """
     if not source.is_dir():
         raise InputError(f"{source}: there is no such folder")
-    copied = 0
+    copied_runs: list[Path] = []
+    tables = 0
     for run in sorted(runs_below(source), key=lambda run: run.path):
         name = run.path.relative_to(source)
         if len(run.rows) != run.experiment.rounds or not (run.path / "summary.json").is_file():
@@ -43,7 +46,7 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
             say(f"{name}: a try ({len(run.rows)} rounds, {100 * run.experiment.data.part:g} % of the data), left out")
             continue
         _copy(run.path, results / name, run.experiment, commit)
-        copied += 1
+        copied_runs.append(run.path)
     for file in sorted(source.glob("*.json")):
         content = json.loads(file.read_text(encoding="utf-8"))
         if is_computed(content) and "environment" not in content:
@@ -53,8 +56,11 @@ def collect(source: Path, results: Path, commit: str | None, say: Callable[[str]
             content["environment"] = _plain(content["environment"], commit)
             table = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
             write_atomically(results / "tables" / file.name, table)
-            copied += 1
-    return copied
+            tables += 1
+    partitions = [path.parent for path in source.rglob("partition.json")]
+    shown = [folder for folder in partitions if folder in copied_runs or not (folder / "experiment.toml").is_file()]
+    write_partitions(results, {**read_partitions(results), **partitions_of(shown)})
+    return len(copied_runs) + tables
 
 
 def is_computed(content: Any) -> bool:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedsol.config.experiment import Experiment, read_toml
 from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, differing_keys
@@ -13,6 +13,7 @@ from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Accuracy, Cell, Ours
 from fedsol.paper.store import fingerprint, flat
 from fedsol.runs.find import runs_below
+from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
 
 
@@ -23,6 +24,11 @@ class Result:
     group: str
     name: str
     run: Run
+
+    @property
+    def called(self) -> str:
+        """The name of the run and its other seeds in all of `results/`."""
+        return f"{self.group}/{self.name}"
 
     @property
     def experiment(self) -> Experiment:
@@ -68,6 +74,10 @@ def by_group(results: Sequence[Result]) -> dict[str, list[Result]]:
     return groups
 
 
+PAGES = ("results", "family")
+"""The pages in docs/ that show groups; `page` in a group.toml names one that is not the first."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Runs that are shown together; `about` is what they vary, where that is not the method."""
@@ -77,15 +87,18 @@ class Group:
     about: str = ""
 
 
-def read_groups(folder: Path, results: Sequence[Result]) -> list[Group]:
-    """Return the groups, each with what its `group.toml` says: `about`, and runs of other groups to show `also`.
+def read_groups(folder: Path, results: Sequence[Result], page: str) -> list[Group]:
+    """Return the groups of a page, each with what its `group.toml` says: `about`, runs of other groups to show `also`.
 
-    `[also]` has `name = "group/name"`: what it is called here, and which it is. These are cut to the rounds of the own.
+    `[also]` has `name = "group/name"` or `"group/name/seed-0"`: what it is called here, and which it is. These are cut
+    to the rounds of the own.
     """
     groups = []
     for group, own in by_group(results).items():
         file = folder / group / "group.toml"
-        about, also = _read_note(file) if file.is_file() else ("", {})
+        about, shown_on, also = _read_note(file) if file.is_file() else ("", PAGES[0], {})
+        if shown_on != page:
+            continue
         if taken := also.keys() & {result.name for result in own}:
             raise InputError(f"{file}: also: {min(taken)!r} is not allowed: the group has a run of that name")
         longest = max(result.rounds for result in own)
@@ -98,21 +111,23 @@ def read_groups(folder: Path, results: Sequence[Result]) -> list[Group]:
     return groups
 
 
-def _read_note(file: Path) -> tuple[str, dict[str, str]]:
-    """Return `about` and `also` of a group.toml."""
+def _read_note(file: Path) -> tuple[str, str, dict[str, str]]:
+    """Return `about`, `page` and `also` of a group.toml."""
     note = read_toml(file)
-    if unknown := sorted(note.keys() - {"about", "also"}):
-        raise InputError(f"{file}: unknown key {unknown[0]!r}; allowed: about, also")
-    about, also = note.get("about", ""), note.get("also", {})
+    if unknown := sorted(note.keys() - {"about", "also", "page"}):
+        raise InputError(f"{file}: unknown key {unknown[0]!r}; allowed: about, also, page")
+    about, page, also = note.get("about", ""), note.get("page", PAGES[0]), note.get("also", {})
     if not isinstance(about, str):
         raise InputError(f"{file}: about: must be a text (got {about!r})")
+    if page not in PAGES:
+        raise InputError(f"{file}: page: must be one of {', '.join(PAGES)} (got {page!r})")
     if not isinstance(also, dict) or not all(isinstance(name, str) for name in also.values()):
         raise InputError(f'{file}: also: must have lines of the form "name" = "group/name" (got {also!r})')
-    return about, also
+    return about, page, also
 
 
 def _named(results: Sequence[Result], name: str, file: Path) -> list[Result]:
-    found = [result for result in results if f"{result.group}/{result.name}" == name]
+    found = [result for result in results if name in (result.called, f"{result.called}/seed-{result.experiment.seed}")]
     if not found:
         raise InputError(f"{file}: also: there is no run {name!r}")
     return found
@@ -122,6 +137,26 @@ def at_common_rounds(results: Sequence[Result]) -> list[Result]:
     """Return every run as it was after the rounds that all runs of its group have: only these can be compared."""
     rounds = {group: min(result.rounds for result in own) for group, own in by_group(results).items()}
     return [result.until(rounds[result.group]) for result in results]
+
+
+def at_common_tests(results: Sequence[Result]) -> list[Result]:
+    """Return the runs of one group at their common rounds, tested only where all of them were."""
+    cut = at_common_rounds(results)
+    rounds = set.intersection(*map(_tested, cut))
+    return [_tested_only(result, rounds) for result in cut]
+
+
+def _tested(result: Result) -> set[int]:
+    return {number for number, _ in result.run.accuracies}
+
+
+def _tested_only(result: Result, rounds: set[int]) -> Result:
+    """Return the run as if it had been tested in these rounds alone."""
+    if _tested(result) <= rounds:
+        return result
+    untested = {"test_accuracy": None, "test_loss": None, "class_accuracy": None}
+    rows = [row if row["round"] in rounds else cast(Row, {**row, **untested}) for row in result.run.rows]
+    return replace(result, run=Run(result.experiment, rows, directory=result.run.path))
 
 
 class Index:

@@ -13,6 +13,7 @@ from typing import Any
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH
 from fedsol.config.overrides import keys_without_effect
 from fedsol.core.files import write_atomically
+from fedsol.data.heterogeneity import Heterogeneity
 from fedsol.errors import InputError
 from fedsol.paper.figures import draw_smoothed
 from fedsol.paper.numbers import Number
@@ -21,6 +22,7 @@ from fedsol.paper.recipe import Accuracy, Cell, Table, TrainedTable, table_of
 from fedsol.paper.registry import RECIPES
 from fedsol.paper.settings import DATASETS, METHODS
 from fedsol.paper.store import LAST, first_round_at, last_mean
+from tools.partitions import Key, key_of, read_partitions
 from tools.results import (
     ComputedTable,
     Group,
@@ -56,7 +58,9 @@ FIXED = {key: value for key, value in METHODS["FedSOL"].items() if key not in ("
 
 def render(results: Path) -> str:
     """Return the whole page."""
-    runs = read_results(results)
+    groups = groups_of(results)
+    names = {group.name for group in groups}
+    runs = [result for result in read_results(results) if result.group in names]
     parts = [INTRODUCTION]
     discussion = results / "discussion.md"
     if discussion.is_file():
@@ -66,24 +70,30 @@ def render(results: Path) -> str:
     tables = _tables(all_tables, read_computed_tables(results), index)
     parts += ["## Tables of the paper\n", *tables] if tables else []
     paper = _paper_numbers([cell for table in all_tables if _shows_accuracy(table) for cell in table.cells], index)
-    parts += [CURVES, *(_group(group, paper) for group in read_groups(results, runs))]
+    partitions = read_partitions(results)
+    parts += [CURVES, *(_group(group, paper, partitions) for group in groups)]
     parts.append(_every_run(runs))
     return "\n".join(parts)
 
 
-def draw(results: Path, folder: Path) -> list[Path]:
-    """Draw the learning curves of every group, as the page shows them."""
+def groups_of(results: Path) -> list[Group]:
+    """Return the groups of this page."""
+    return read_groups(results, read_results(results), "results")
+
+
+def draw(groups: Sequence[Group], folder: Path) -> list[Path]:
+    """Draw the learning curves of every group, as its page shows them."""
     return [
         draw_smoothed(
-            {name: [result.run for result in seeds] for name, seeds in _by_name(group.results).items()},
+            {name: [result.run for result in seeds] for name, seeds in by_name(group.results).items()},
             folder / f"{group.name}.png",
-            f"{_title(group)}: mean of {LAST} rounds",
+            f"{title_of(group)}: mean of {LAST} rounds",
         )
-        for group in read_groups(results, read_results(results))
+        for group in groups
     ]
 
 
-def _by_name(results: Sequence[Result]) -> dict[str, list[Result]]:
+def by_name(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Return the runs of a group by name, the best first."""
     named: dict[str, list[Result]] = {}
     for result in results:
@@ -113,14 +123,14 @@ def _tables(tables: Sequence[Table], computed: Mapping[str, ComputedTable], inde
 
 
 def _source(environment: Mapping[str, Any]) -> str:
-    return f"`{environment['command']}` at commit {_commit(environment)}, on {_machine(environment)}"
+    return f"`{environment['command']}` at commit {commit_of(environment)}, on {machine_of(environment)}"
 
 
-def _commit(environment: Mapping[str, Any]) -> str:
+def commit_of(environment: Mapping[str, Any]) -> str:
     return str(environment.get("commit", "not recorded"))[:12]
 
 
-def _machine(environment: Mapping[str, Any]) -> str:
+def machine_of(environment: Mapping[str, Any]) -> str:
     return f"{environment['cores']} cores, Python {environment['python']}, torch {environment['packages']['torch']}"
 
 
@@ -134,13 +144,13 @@ def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[Path, Number]:
     return found
 
 
-def _group(group: Group, paper: Mapping[Path, Number]) -> str:
+def _group(group: Group, paper: Mapping[Path, Number], partitions: Mapping[Key, Heterogeneity]) -> str:
     """Return a picture of all runs on the same data, and a table of where they were after the rounds that all have."""
     common = at_common_rounds(group.results)
     for result in common:
         if not result.run.accuracies:
             raise InputError(f"{result.run.path}: no round up to {result.rounds}, which {group.name} shows, was tested")
-    named = _by_name(common)
+    named = by_name(common)
     runs = {name: seeds[0].experiment for name, seeds in named.items()}
     bases = {setting_of(run): name for name, run in runs.items() if run.algorithm["name"] == "fedavg"}
     ours = {name: fmean(last_mean(result.run) for result in seeds) for name, seeds in named.items()}
@@ -155,9 +165,9 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
             name,
             ", ".join(str(result.experiment.seed) for result in seeds),
             " to ".join(map(str, sorted({result.rounds for result in seeds}))),
-            _percent(result.run.accuracies[-1][1] for result in seeds),
-            _percent(last_mean(result.run) for result in seeds),
-            _percent(max(accuracy for _, accuracy in result.run.accuracies) for result in seeds),
+            percent(result.run.accuracies[-1][1] for result in seeds),
+            percent(last_mean(result.run) for result in seeds),
+            percent(max(accuracy for _, accuracy in result.run.accuracies) for result in seeds),
             str(theirs.get(name, "")),
         ]
         compared = ["", "", ""]
@@ -169,9 +179,26 @@ def _group(group: Group, paper: Mapping[Path, Number]) -> str:
             if name in theirs and base in theirs:
                 compared[2] = f"{theirs[name].mean - theirs[base].mean:+.2f}"
         lines.append(f"| {' | '.join([*values[:-1], *compared[:2], values[-1], compared[2]])} |")
-    picture = f"![Learning curves: {_title(group)}]({(PICTURES / group.name).as_posix()}.png)"
+    lines += heterogeneity_lines(common, partitions)
+    picture = f"![Learning curves: {title_of(group)}]({(PICTURES / group.name).as_posix()}.png)"
     lines += [*_by_rounds(named), *_perturbations(common), *_longer_runs(group.results)]
-    return f"### {_title(group)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
+    return f"### {title_of(group)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
+
+
+def heterogeneity_lines(results: Sequence[Result], partitions: Mapping[Key, Heterogeneity]) -> list[str]:
+    """Return how heterogeneous the clients of each seed are; nothing of partitions that are not known."""
+    keys = sorted({key_of(result.experiment) for result in results if result.experiment.data.part == 1}, key=_seed)
+    found = [
+        f"seed {key[2]}: Jensen-Shannon distance {partitions[key].jensen_shannon:.2f}, effective classes "
+        f"{partitions[key].effective_classes:.2f}, Gini of sizes {partitions[key].gini:.2f}"
+        for key in keys
+        if key in partitions
+    ]
+    return ["", f"[How heterogeneous](data.md#how-heterogeneous) the clients are: {'; '.join(found)}."] if found else []
+
+
+def _seed(key: Key) -> int:
+    return key[2]
 
 
 def _by_rounds(named: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -187,7 +214,7 @@ def _by_rounds(named: Mapping[str, Sequence[Result]]) -> list[str]:
             [accuracy for result in seeds for number, accuracy in result.run.accuracies if first <= number <= end]
             for first, end in blocks
         ]
-        lines.append(f"| {name} | {' | '.join(_percent(block) if block else '' for block in values)} |")
+        lines.append(f"| {name} | {' | '.join(percent(block) if block else '' for block in values)} |")
     return lines
 
 
@@ -229,19 +256,24 @@ def _longer_runs(runs: Sequence[Result]) -> list[str]:
     common = min(result.rounds for result in runs)
     longer = [
         f"{result.name} (seed {result.experiment.seed}) after {result.rounds} rounds: "
-        f"{_percent([result.run.accuracies[-1][1]])}, mean of the last {LAST} {_percent([last_mean(result.run)])}"
+        f"{percent([result.run.accuracies[-1][1]])}, mean of the last {LAST} {percent([last_mean(result.run)])}"
         for result in runs
         if result.rounds > common
     ]
     return ["", f"Longer runs: {'; '.join(longer)}."] if longer else []
 
 
-def _title(group: Group) -> str:
+def title_of(group: Group) -> str:
     """Return `CIFAR-10, LDA alpha = 0.1, cnn`."""
     experiment = group.results[0].experiment
     names = {name: title for title, name in DATASETS.items()}
     partition = experiment.data.partition
-    level = f"sharding s = {partition.shards}" if partition.kind == "sharding" else f"LDA alpha = {partition.alpha:g}"
+    levels = {
+        "sharding": f"sharding s = {partition.shards}",
+        "dirichlet": f"LDA alpha = {partition.alpha:g}",
+        "dirichlet-client": f"Dirichlet per client, alpha = {partition.alpha:g}",
+    }
+    level = levels.get(partition.kind, partition.kind)
     part = f", {100 * experiment.data.part:g} % of the data" if experiment.data.part < 1 else ""
     about = f": {group.about}" if group.about else ""
     return f"{names.get(experiment.data.name, experiment.data.name)}, {level}, {experiment.model.name}{part}{about}"
@@ -259,24 +291,24 @@ def _every_run(results: Sequence[Result]) -> str:
     for result in results:
         seconds = round(sum(row["seconds"] for row in result.run.rows))
         lines.append(
-            f"| {result.group}/{result.name} | {_command(result)} | {result.experiment.seed} "
-            f"| {_commit(result.run.environment)} | {result.rounds} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
+            f"| {result.group}/{result.name} | {command_of(result)} | {result.experiment.seed} "
+            f"| {commit_of(result.run.environment)} | {result.rounds} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
         )
-    machines = {_machine(result.run.environment) for result in results}
+    machines = {machine_of(result.run.environment) for result in results}
     total = sum(row["seconds"] for result in results for row in result.run.rows) / 3600
     lines.append(f"\nMade on: {'; '.join(sorted(machines))}. Machine time in all: {total:.1f} hours.\n")
     return "\n".join(lines)
 
 
-def _command(result: Result) -> str:
+def command_of(result: Result) -> str:
     """Return the command, and what it takes beside it today: added rounds, a setting whose default has changed."""
     command = result.run.environment["command"]
     parts = [f"`{command}`"]
     parts += [
-        f"then `--set rounds={note['to']}` (at {_commit(note)})"
+        f"then `--set rounds={note['to']}` (at {commit_of(note)})"
         for note in result.run.environment.get("lengthened", [])
     ]
-    parts += [f"after round {note['after']} at {_commit(note)}" for note in result.run.environment.get("went_on", [])]
+    parts += [f"after round {note['after']} at {commit_of(note)}" for note in result.run.environment.get("went_on", [])]
     strength = result.experiment.algorithm.get("strength")
     used = "algorithm.strength" not in keys_without_effect(result.experiment)
     if used and strength not in (None, DEFAULT_STRENGTH) and "strength=" not in command:
@@ -284,7 +316,7 @@ def _command(result: Result) -> str:
     return "; ".join(parts).replace("|", "\\|")  # else a `|` in it would end the cell
 
 
-def _percent(values: Iterable[float]) -> str:
+def percent(values: Iterable[float]) -> str:
     return f"{100 * fmean(values):.2f}"
 
 
@@ -300,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    draw(results, page.parent / PICTURES)
+    draw(groups_of(results), page.parent / PICTURES)
     write_atomically(page, text)
     return 0
 

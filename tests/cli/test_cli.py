@@ -330,6 +330,7 @@ def test_partition_shows_saves_and_is_read_back():
     assert done.exit_code == 0, done.output
     saved = json.loads(Path("p/partition.json").read_text())
     assert saved["sha256"] in done.output
+    assert f"{saved['heterogeneity']['effective_classes']:.2f} effective classes per client" in done.output
     assert Path("p/partition.png").stat().st_size > 1000
     run = fedsol("run", *TINY[:6], "--set", "data.partition.kind=file", "--set", "data.partition.clients=10",
                  "--set", "data.partition.file=p/partition.json", "--out", "r")  # fmt: skip

@@ -4,9 +4,12 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedsol
+from fedsol.data.heterogeneity import heterogeneity
+from fedsol.data.manifest import Manifest, save_manifest
 from fedsol.errors import InputError
 from fedsol.paper.registry import find_recipe
 from fedsol.paper.settings import METHODS, experiment
@@ -14,6 +17,7 @@ from fedsol.paper.settings import fedsol as fedsol_table
 from fedsol.paper.store import first_round_at, last_mean, smoothed
 from fedsol.runs.run import Run
 from tools import collect_results as collect
+from tools import family_page as family
 from tools import results_page as page
 from tools.results import Index, read_results
 
@@ -120,7 +124,10 @@ def test_a_group_shows_runs_of_another_cut_to_its_own_rounds(results):
     assert "Longer runs" not in shown
     assert text.count("| cifar10-dirichlet-0.1/fedavg | `") == 1  # lent, and listed once
     assert "| perturbed/fedavg |" not in text
-    assert [path.name for path in page.draw(results, results.parent)] == ["cifar10-dirichlet-0.1.png", "perturbed.png"]
+    assert [path.name for path in page.draw(page.groups_of(results), results.parent)] == [
+        "cifar10-dirichlet-0.1.png",
+        "perturbed.png",
+    ]
 
 
 def test_means_of_ten_rounds_are_counted_from_the_end(results):
@@ -172,7 +179,7 @@ def test_the_title_of_a_group_is_that_of_its_own_runs(results):
 @pytest.mark.parametrize(
     ("note", "message"),
     [
-        ('abuot = "x"', "unknown key 'abuot'; allowed: about, also"),
+        ('abuot = "x"', "unknown key 'abuot'; allowed: about, also, page"),
         ("about = 3", "about: must be a text (got 3)"),
         ('also = "x"', "(got 'x')"),
         ('[also]\nfedsol-rho1.5 = "a/b"', 'must have lines of the form "name" = "group/name"'),
@@ -229,8 +236,8 @@ def test_test_accuracies_are_not_shown_as_those_of_personal_models(results):
 
 def test_the_page_and_the_pictures_are_the_same_again(results, tmp_path):
     assert page.render(results) == page.render(results)
-    (one,) = page.draw(results, tmp_path / "one")
-    (two,) = page.draw(results, tmp_path / "two")
+    (one,) = page.draw(page.groups_of(results), tmp_path / "one")
+    (two,) = page.draw(page.groups_of(results), tmp_path / "two")
     assert one.name == "cifar10-dirichlet-0.1.png"
     assert one.read_bytes() == two.read_bytes()
 
@@ -295,7 +302,7 @@ def test_only_small_files_of_finished_runs_are_collected(tiny, tmp_path, capsys)
     assert "group/alone: has no rounds to show (local-only), left out" in said
     names = sorted(path.relative_to(target).as_posix() for path in target.rglob("*.*"))
     files = ["environment.json", "experiment.toml", "metrics.jsonl", "summary.json"]
-    assert names == [f"group/whole/{name}" for name in files]
+    assert names == [*(f"group/whole/{name}" for name in files), "partitions.json"]
     assert Run.load(target / "group" / "whole").rows == Run.load(source / "group" / "whole").rows
     before = (target / "group" / "whole" / "environment.json").read_bytes()
     assert collect.main([str(source), "-o", str(target), "--tries"]) == 0
@@ -339,3 +346,52 @@ def test_rounds_without_a_test_are_passed_over():
     assert last_mean(item) == pytest.approx(sum(range(22, 41, 2)) / 1000)
     assert first_round_at(0.13, item) == 22  # the mean of 4, 6, … 22
     assert first_round_at(0.5, item) is None
+
+
+def test_the_page_of_the_family_compares_what_all_were_tested_at(results, tmp_path):
+    """FedAvg is tested in every round, its gain and forgetting count every second one, as for the other."""
+    group = results / "cifar10-dirichlet-0.1"
+    (group / "group.toml").write_text('page = "family"\n')
+    assert "fedavg" not in page.render(results)
+    (results / "family.md").write_text("## What it says\n\nNothing yet.\n")
+    for path in group.rglob("metrics.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for row in rows:
+            tested = "fedavg" in str(path) or row["round"] % 2 == 0
+            row["test_accuracy"] = row["test_accuracy"] if tested else None
+            row["class_accuracy"] = [row["test_accuracy"], 0.5 if row["round"] == 4 else 0.25] if tested else None
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = family.render(results)
+    assert "## What it says\n\nNothing yet.\n" in text
+    # The tests are those of rounds 2, 4 … 20: FedAvg has 0.1 in five and 0.2 in five of them, FedSOL 0.1 in two, then
+    # 0.3 and 0.4. The second class has lost 0.25 from round 6 on, in eight of ten tests, a mean over classes of 0.1.
+    assert "| fedavg | 0 | 15.00 |  | 20.00 | 10.00 |  |" in text
+    assert "| fedsol | 0, 1 | 30.00 ± 5.66 | +15.00 | 35.00 ± 7.07 | 10.00 ± 0.00 | usage perturbed, rho 1.5," in text
+    assert "| accuracy, mean of rounds | 2–20 |\n|---|---:|\n| fedsol | 30.00 |\n| fedavg | 15.00 |" in text
+    assert "- `fedsol run cifar10 --set seed=0 --set data.root=/mnt/data --out there --resume`" not in text
+    assert family.main([str(results), str(tmp_path / "docs" / "family.md")]) == 0
+    assert (tmp_path / "docs" / "family.md").read_text(encoding="utf-8") == text
+    (group / "group.toml").write_text('page = "other"\n')
+    assert family.main([str(results), str(tmp_path / "none.md")]) == 2
+
+
+def test_the_committed_page_of_the_family_is_current():
+    text = (REPOSITORY / "docs" / "family.md").read_text(encoding="utf-8")
+    assert text == family.render(REPOSITORY / "results"), "run `make results`"
+
+
+def test_how_heterogeneous_partitions_are_is_collected_and_shown(results, tmp_path):
+    experiment = Run.load(results / "cifar10-dirichlet-0.1" / "fedavg").experiment
+    counts = np.array([[3, 0], [1, 2]])
+    parts = [np.arange(3), np.arange(3, 6)]
+    manifest = Manifest("cifar10", 6, experiment.data.partition.model_dump(), 0, parts)
+    (tmp_path / "made").mkdir()
+    save_manifest(tmp_path / "made" / "partition.json", manifest, counts)
+    (tmp_path / "made" / "older").mkdir()
+    save_manifest(tmp_path / "made" / "older" / "partition.json", manifest)  # without counts
+    for _ in range(2):
+        collect.collect(tmp_path / "made", results, None, print)
+    assert len(json.loads((results / "partitions.json").read_text())) == 1
+    found = heterogeneity(counts)
+    words = f"distance {found.jensen_shannon:.2f}, effective classes {found.effective_classes:.2f}, Gini of sizes 0.00."
+    assert f"the clients are: seed 0: Jensen-Shannon {words}" in page.render(results)

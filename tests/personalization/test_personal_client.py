@@ -203,6 +203,15 @@ def test_each_number_of_epochs_is_what_it_would_be_alone():
         assert same_tensors(alone[epochs], together[epochs])
 
 
+def test_epochs_are_counted_by_whatever_steps_a_round_has():
+    found = []
+    for steps in (None, 1):
+        federation = federation_of(client__steps=steps)
+        settings = resolve_settings(federation, 1, changes={"epochs": (2,)})
+        found.append(fine_tuned(federation, federation.initial_weights(), 0, settings)[2])
+    assert same_tensors(*found)
+
+
 def test_nothing_that_it_was_given_is_changed():
     federation = federation_of()
     weights = federation.initial_weights()

@@ -74,6 +74,7 @@ def test_every_section_is_there(page, mixed):
     assert page.run("document.querySelectorAll('#analyses .chart path[data-method]').length") == 6
     assert page.run("document.querySelectorAll('#classes image').length") == 2
     assert page.run("document.querySelectorAll('#partition .bar').length") == 20
+    assert "effective classes per client, Gini" in page.run("document.querySelector('#partition').innerText")
     assert "unfinished" in page.run("document.querySelector('#summary').innerText")
 
 

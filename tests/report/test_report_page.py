@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedsol.cli.app import app
+from fedsol.data.heterogeneity import heterogeneity
 from fedsol.data.manifest import Manifest, save_manifest
 from fedsol.errors import InputError
 from fedsol.reports.collect import analyses_of, clients_of, figures_of, partition_of, short_names
@@ -98,6 +99,24 @@ def test_class_counts_that_do_not_fit_the_clients_are_refused(tmp_path):
         (run / "partition.json").write_text(json.dumps({**content, "class_counts": wrong}))
         with pytest.raises(InputError, match=r"partition\.json: not a partition manifest"):
             partition_of(Run.load(run))
+
+
+def test_how_heterogeneous_a_partition_is_follows_from_its_counts(tmp_path):
+    """Whether the manifest says it or not, as older ones do not."""
+    run = make_run(tmp_path / "run", rounds=1)
+    content = json.loads((run / "partition.json").read_text())
+    found = partition_of(Run.load(run))["heterogeneity"]
+    assert found == vars(heterogeneity(content["class_counts"]))
+    content.pop("heterogeneity", None)
+    (run / "partition.json").write_text(json.dumps(content))
+    assert partition_of(Run.load(run))["heterogeneity"] == found
+    content.pop("class_counts")
+    (run / "partition.json").write_text(json.dumps(content))
+    assert "heterogeneity" not in partition_of(Run.load(run))
+    ragged = [[len(content["clients"][0]), 0], *([len(indices)] for indices in content["clients"][1:])]
+    (run / "partition.json").write_text(json.dumps({**content, "class_counts": ragged}))
+    with pytest.raises(InputError, match=r"partition\.json: not a partition manifest"):
+        partition_of(Run.load(run))
 
 
 def test_what_is_being_written_does_not_disturb(tmp_path):

@@ -1,0 +1,133 @@
+"""Write docs/family.md from `results/`: `python -m tools.family_page results docs/family.md`.
+
+The same files give the same page, byte for byte. What it means is `results/family.md`, written by hand. It shows the
+groups whose `group.toml` has `page = "family"`.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+
+from fedsol.analysis.preservation import forgetting
+from fedsol.config.overrides import keys_without_effect
+from fedsol.core.files import write_atomically
+from fedsol.errors import InputError
+from fedsol.paper.store import LAST, last_mean
+from tools.partitions import read_partitions
+from tools.results import Group, Result, at_common_tests, read_groups, read_results
+from tools.results_page import PICTURES, by_name, command_of, commit_of, draw, heterogeneity_lines, title_of
+
+INTRODUCTION = f"""# The perturbation family, compared
+
+Methods that take the local gradient at perturbed weights, beside FedAvg: the same clients, batches, learning rates
+and initial weights, each method with its own defaults, which the tables name; none was tuned here. Made from the
+files in [results](../results) by `make results`.
+
+- **accuracy**: of the global model on the test set in %, mean of the last {LAST} evaluated rounds, as single rounds
+  jump; ± is the sample standard deviation over seeds, where there are several.
+- **forgetting**: how far the classes have fallen from their best accuracy so far, in points, mean over classes
+  (FedNTD, NeurIPS 2022, equation 2) and over the last {LAST} evaluated rounds.
+"""
+
+
+def render(results: Path) -> str:
+    """Return the whole page."""
+    text = results / "family.md"
+    words = [text.read_text(encoding="utf-8")] if text.is_file() else []
+    return "\n".join([INTRODUCTION, *words, *(_section(results, group) for group in groups_of(results))])
+
+
+def groups_of(results: Path) -> list[Group]:
+    """Return the groups, their runs as far as they can be compared."""
+    groups = read_groups(results, read_results(results), "family")
+    if not groups:
+        raise InputError(f'{results}: has no group whose group.toml says page = "family"')
+    return [replace(group, results=at_common_tests(group.results)) for group in groups]
+
+
+def _section(results: Path, group: Group) -> str:
+    named = by_name(group.results)
+    rounds = group.results[0].rounds
+    titles = ["method", "seeds", f"accuracy, round {rounds}", "gain over FedAvg", "best", "forgetting", "settings"]
+    lines = [f"| {' | '.join(titles)} |", "|---|---|---:|---:|---:|---:|---|"]
+    base = [last_mean(result.run) for result in named["fedavg"]] if "fedavg" in named else []
+    for name, seeds in named.items():
+        accuracies = [last_mean(result.run) for result in seeds]
+        gain = f"{100 * (fmean(accuracies) - fmean(base)):+.2f}" if base and name != "fedavg" else ""
+        values = [
+            name,
+            ", ".join(str(result.experiment.seed) for result in seeds),
+            _spread(accuracies),
+            gain,
+            _spread([max(accuracy for _, accuracy in result.run.accuracies) for result in seeds]),
+            _spread([fmean(_forgetting(result)[-LAST:]) for result in seeds]),
+            _settings(seeds[0]),
+        ]
+        lines.append(f"| {' | '.join(values)} |")
+    picture = f"![{title_of(group)}]({(PICTURES / group.name).as_posix()}.png)"
+    parts = [f"## {title_of(group)}", picture, "\n".join(lines)]
+    parts.append("\n".join(_blocks("accuracy", named, lambda result: [value for _, value in result.run.accuracies])))
+    parts.append("\n".join(_blocks("forgetting", named, _forgetting)))
+    parts += ["\n".join(heterogeneity_lines(group.results, read_partitions(results))).strip()]
+    parts.append(_commands(group.results))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _forgetting(result: Result) -> list[float]:
+    """Return the forgetting at every evaluated round."""
+    return list(forgetting(result.run.rows).forgetting)
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return the mean in %, with the deviation if there are several."""
+    mean = f"{100 * fmean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * stdev(values):.2f}"
+
+
+def _settings(result: Result) -> str:
+    left_out = keys_without_effect(result.experiment)
+    table = result.experiment.algorithm.items()
+    return ", ".join(f"{key} {value}" for key, value in table if key != "name" and f"algorithm.{key}" not in left_out)
+
+
+def _blocks(what: str, named: dict[str, list[Result]], values_of: Callable[[Result], list[float]]) -> list[str]:
+    """Return means of as many evaluated rounds as the page compares, counted from the end."""
+    rounds = [number for number, _ in next(iter(named.values()))[0].run.accuracies]
+    ends = range(len(rounds), 0, -LAST)[::-1]
+    spans = [f"{rounds[max(0, end - LAST)]}–{rounds[end - 1]}" for end in ends]
+    lines = [f"| {what}, mean of rounds | {' | '.join(spans)} |", "|---|" + "---:|" * len(spans)]
+    for name, seeds in named.items():
+        found = [values_of(result) for result in seeds]
+        means = [100 * fmean(value for one in found for value in one[max(0, end - LAST) : end]) for end in ends]
+        lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
+    return lines
+
+
+def _commands(results: Sequence[Result]) -> str:
+    """Return how each run was made: one line for all seeds of a method at one commit."""
+    lines = ["Made by, with `--set seed=…` as above (without where the data lay and the run went):", ""]
+    lines += dict.fromkeys(f"- {command_of(result)}, commit {commit_of(result.run.environment)}" for result in results)
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tools.family_page", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("results", type=Path, help="folder of the runs")
+    parser.add_argument("page", type=Path, help="the page to write")
+    options = parser.parse_args(arguments)
+    try:
+        text = render(options.results)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    draw(groups_of(options.results), options.page.parent / PICTURES)
+    write_atomically(options.page, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
