@@ -194,20 +194,15 @@ def quantity(labels: ArrayLike, clients: int, rng: np.random.Generator, settings
 
 def grouped_owners(owner_ids: ArrayLike, clients: int, rng: np.random.Generator) -> Partition:
     """Form `clients` clients at random from the data's own, each of equally many of them (within one)."""
-    own = by_owner(owner_ids)
-    if not 1 <= clients <= len(own):
-        raise _invalid("clients", f"1 to {len(own)}, the number of the data's own clients", clients)
-    groups = rng.permutation(len(own)) % clients
-    return [np.sort(np.concatenate([own[number] for number in np.flatnonzero(groups == k)])) for k in range(clients)]
+    owners, count = _numbered(owner_ids)
+    if not 1 <= clients <= count:
+        raise _invalid("clients", f"1 to {count}, the number of the data's own clients", clients)
+    return _by_client((rng.permutation(count) % clients)[owners], clients)
 
 
 def by_owner(owner_ids: ArrayLike) -> Partition:
     """Return one client for every distinct id in the data, in ascending order of ids."""
-    ids = np.asarray(owner_ids)
-    if ids.ndim != 1 or len(ids) == 0:
-        raise InputError(f"client ids: must be one id per sample, at least one (got shape {ids.shape})")
-    distinct, owners = np.unique(ids, return_inverse=True)
-    return _by_client(owners, len(distinct))
+    return _by_client(*_numbered(owner_ids))
 
 
 @dataclass(frozen=True)
@@ -265,6 +260,15 @@ def _given_partition(settings: PartitionSettings, total: int, owners: NDArray[An
     if settings.clients not in (None, len(partition)):
         raise _invalid("clients", f"{len(partition)}, as in {source}, or left out", settings.clients)
     return partition
+
+
+def _numbered(owner_ids: ArrayLike) -> tuple[Indices, int]:
+    """Return every sample's client as a number in ascending order of ids, and how many there are."""
+    ids = np.asarray(owner_ids)
+    if ids.ndim != 1 or len(ids) == 0:
+        raise InputError(f"client ids: must be one id per sample, at least one (got shape {ids.shape})")
+    distinct, owners = np.unique(ids, return_inverse=True)
+    return owners, len(distinct)
 
 
 def _checked_owners(kind: str, total: int, owners: NDArray[Any] | None) -> NDArray[Any]:
