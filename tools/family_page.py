@@ -22,9 +22,9 @@ from tools.results_page import PICTURES, by_name, command_of, commit_of, draw, h
 
 INTRODUCTION = f"""# The perturbation family, compared
 
-Methods that take the local gradient at perturbed weights, beside FedAvg: the same clients, batches, learning rates
-and initial weights, each method with its own defaults, which the tables name; none was tuned here. Made from the
-files in [results](../results) by `make results`.
+Methods that take the local gradient at perturbed weights, beside FedAvg and the methods that some of them extend: the
+same clients, batches, learning rates and initial weights, each method with its own defaults, which the tables name;
+none was tuned here. Made from the files in [results](../results) by `make results`.
 
 - **accuracy**: of the global model on the test set in %, mean of the last {LAST} evaluated rounds, as single rounds
   jump; ± is the sample standard deviation over seeds, where there are several.
@@ -108,7 +108,7 @@ def _blocks(what: str, named: dict[str, list[Result]], values_of: Callable[[Resu
 
 def _commands(results: Sequence[Result]) -> str:
     """Return how each run was made: one line for all seeds of a method at one commit."""
-    lines = ["Made by, with `--set seed=…` as above (without where the data lay and the run went):", ""]
+    lines = ["Made by (without where the data lay and the runs went):", ""]
     lines += dict.fromkeys(f"- {command_of(result)}, commit {commit_of(result.run.environment)}" for result in results)
     return "\n".join(lines)
 
