@@ -659,6 +659,7 @@ METHODS = {
     "fedrep": (FedRep, {"head_share": 0.5}),
     "fedbn": (FedBN, {}),
     "lg-fedavg": (LGFedAvg, {}),
+    "ditto": (FedAvg, {}),
     "knn-per": (FedAvg, {}),
 }
 """Each method with the settings that a table may leave out: the values that FedSOL's authors selected."""

@@ -98,6 +98,7 @@ CASES = [
     Case("fedrep"),
     Case("fedbn", degenerate={"exchange": "all"}),
     Case("lg-fedavg", degenerate={"exchange": "all"}),
+    Case("ditto", degenerate={}),
     Case("knn-per", degenerate={}),
     Case("local-only"),
 ]
@@ -134,6 +135,7 @@ LOOP = frozenset(
         "fedrep",
         "fedbn",
         "lg-fedavg",
+        "ditto",
         "knn-per",
         "local-only",
     }

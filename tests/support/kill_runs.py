@@ -18,18 +18,25 @@ import fedsol
 from fedsol import Experiment
 from tests.support.tensors import same_tensors
 
-METHODS = ("fedavg", "fedsol", "scaffold")
+METHODS: dict[str, dict[str, object]] = {
+    "fedavg": {"name": "fedavg"},
+    "fedsol": {"name": "fedsol"},
+    "scaffold": {"name": "scaffold"},
+    "fedper": {"name": "fedper"},
+    "adapters": {"name": "fedsol", "perturb": "all"},
+}
 ENGINES = ("local", "workers")
 ROUNDS = 25
 
 
 def experiment_for(method: str, engine: str) -> Experiment:
     """A run of about a second, most of it spent in short rounds and checkpoints."""
+    own_parts = {"held_out": 0.25} if method == "fedper" else {}
     return Experiment(
         rounds=ROUNDS,
-        data={"partition": {"clients": 8, "alpha": 0.5}},
-        model={"name": "mlp"},
-        algorithm={"name": method},
+        data={"partition": {"clients": 8, "alpha": 0.5, **own_parts}},
+        model={"name": "mlp", "lora": {"rank": 2} if method == "adapters" else {}},
+        algorithm=METHODS[method],
         server={"fraction": 0.5, "checkpoint_every": 2},
         client={"epochs": 1},
         engine={"kind": engine, "workers": 2},

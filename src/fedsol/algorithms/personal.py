@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.config.fields import Count, Positive, PositiveShare, Share, setting
+from fedsol.config.fields import Count, NonNegative, Positive, PositiveShare, Share, setting
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,21 @@ class LocalOnly(Algorithm):
 
     def personal_settings(self) -> dict[str, Any]:
         return {"method": "local-only", "epochs": (self.epochs,), "lr_decay": self.lr_decay}
+
+
+@dataclass(frozen=True)
+class Ditto(Algorithm):
+    """FedAvg, and personal models that are trained on the local loss plus `lam / 2 ||v - w||^2`, `w` the global one.
+
+    Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, equation 1, whose second
+    part is solved when the first is done: `fedsol personalize` starts at the final global weights and can do so on top
+    of any other method. With `lam = 0` it is fine-tuning.
+    """
+
+    lam: NonNegative = setting(0.1, "strength of the pull toward the global model")
+
+    def personal_settings(self) -> dict[str, Any]:
+        return {"method": "ditto", **asdict(self)}
 
 
 @dataclass(frozen=True)

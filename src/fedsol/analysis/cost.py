@@ -33,7 +33,7 @@ from fedsol.studies.variants import parse_variants
 
 BASELINES = (
     *("fedavg", "fedprox", "fednova", "scaffold", "fedntd", "fedsam", "fedasam", "feddyn", "moon"),
-    *("local-only", "perfedavg", "fedbabu", "fedper", "fedrep", "fedbn", "lg-fedavg", "knn-per"),
+    *("local-only", "perfedavg", "fedbabu", "fedper", "fedrep", "fedbn", "lg-fedavg", "ditto", "knn-per"),
 )
 METHODS: dict[str, dict[str, object]] = {
     **{name: {"name": name} for name in BASELINES},

@@ -16,7 +16,8 @@ def personalize(
         list[Path], typer.Argument(metavar="RUN...", help="Runs, directories with runs below, or earlier results.")
     ],
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="finetune, knn-per or local-only (default: the run's own).")
+        str | None,
+        typer.Option("--method", "-m", help="finetune, ditto, knn-per, local-only (default: the run's own)."),
     ] = None,
     epochs: Annotated[str | None, typer.Option("--epochs", help="Comma-separated (default: 1,5).")] = None,
     test: Annotated[

@@ -51,6 +51,7 @@ ALGORITHMS: dict[str, str | type] = {
     "fedrep": "fedsol.algorithms.fedrep:FedRep",
     "fedbn": "fedsol.algorithms.fedbn:FedBN",
     "lg-fedavg": "fedsol.algorithms.lgfedavg:LGFedAvg",
+    "ditto": "fedsol.algorithms.personal:Ditto",
     "knn-per": "fedsol.algorithms.personal:KNNPer",
 }
 """The class of each algorithm, as `module:Class`; `fedsol.register` adds classes themselves."""
@@ -78,6 +79,7 @@ GROUPS: dict[str, dict[str, int | None]] = {
         "fedper": 2019,
         "lg-fedavg": 2020,
         "perfedavg": 2020,
+        "ditto": 2021,
         "fedbn": 2021,
         "fedrep": 2021,
         "fedbabu": 2022,

@@ -54,6 +54,12 @@ class PartitionSettings(Settings):
     )
     file: str = setting("", "file: a partition manifest or a JSON list of index lists")
     held_out: float = setting(0.0, "share of each client's samples that form its hold-out set", ge=0, lt=1)
+    unseen: float = setting(
+        0.0,
+        "share of the clients that never take part; `fedsol personalize` reports them apart",
+        ge=0,
+        lt=1,
+    )
 
 
 class AugmentationSettings(Settings):

@@ -42,6 +42,8 @@ def shifted(dataset: Dataset, partition: Sequence[Tensor], shift: str) -> Datase
 
     The test set stays as it is.
     """
+    if shift == "none":
+        return dataset
     images = dataset.train.images
     if images is None:
         raise InputError(f"data.shift: {shift!r} is for images (got {dataset.name}, which has none)")

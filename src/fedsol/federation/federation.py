@@ -201,9 +201,7 @@ def build_federation(experiment: Experiment, data: object = None) -> Federation:
     dataset = load_dataset(experiment.data, experiment.task.kind, data)
     experiment = fill_defaults(experiment, dataset)
     partition = partition_of(experiment, dataset)
-    if experiment.data.shift != "none":
-        dataset = shifted(dataset, partition, experiment.data.shift)
-    federation = assemble(experiment, dataset, partition)
+    federation = assemble(experiment, shifted(dataset, partition, experiment.data.shift), partition)
     _warn_of_strength(federation.algorithm, federation.model)
     return federation
 

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError, with_config
 from torch import Tensor
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.algorithms.personal import KNNPer, LocalOnly
+from fedsol.algorithms.fedprox import FedProx
+from fedsol.algorithms.personal import Ditto, KNNPer, LocalOnly
 from fedsol.config.fields import Count, Number, Share
 from fedsol.config.tables import Settings, input_error, setting
 from fedsol.core.files import disk_errors_named
@@ -28,10 +29,11 @@ from fedsol.federation.neighbors import Answers, Memory, choose_mixing
 from fedsol.federation.sampling import hold_out
 from fedsol.federation.trained import TrainedModel
 
-Method = Literal["finetune", "knn-per", "local-only"]
+Method = Literal["finetune", "ditto", "knn-per", "local-only"]
 
 METHODS: dict[str, dict[str, Any]] = {
     "finetune": {},
+    "ditto": Ditto().personal_settings(),
     "knn-per": KNNPer().personal_settings(),
     "local-only": LocalOnly().personal_settings(),
 }
@@ -41,7 +43,9 @@ METHODS: dict[str, dict[str, Any]] = {
 class PersonalSettings(Settings):
     """Everything that determines a client's personal model besides the federation and the global weights."""
 
-    method: Method = setting("finetune", "fine-tune, also use nearest neighbors, or train alone")
+    method: Method = setting(
+        "finetune", "fine-tune, stay near the global model, also use nearest neighbors, or train alone"
+    )
     epochs: tuple[Number, ...] = setting(
         (1, 5), "numbers of epochs after which the model is tested", min_length=1, strict=False
     )
@@ -57,6 +61,7 @@ class PersonalSettings(Settings):
     validation: float | None = setting(
         None, "held-out: share not used for tests (default: 0.5 if mixing is chosen, otherwise 0)", ge=0, lt=1
     )
+    lam: float = setting(Ditto.lam, "ditto: strength of the pull toward the global model", ge=0)
     k: Count = setting(KNNPer.k, "knn-per: number of neighbors")
     capacity: Count = setting(KNNPer.capacity, "knn-per: samples that a client remembers")
     scale: float = setting(
@@ -302,6 +307,8 @@ def fine_tuned(federation: Federation, weights: Weights, client: int, settings: 
     job = Job(client, settings.after_round + 1, weights)
     plain = settings.method == "local-only" or settings.steps == "plain"
     rule = Algorithm() if plain else federation.algorithm.fine_tuning()
+    if settings.method == "ditto":
+        rule = FedProx(mu=settings.lam)
     train_client(job, rule, federation.model, data, training, keep)
     return found
 

@@ -17,21 +17,38 @@ def trains_alone(experiment: Experiment) -> bool:
 
 
 def sample_size(experiment: Experiment, clients: int) -> int:
-    """Return how many clients a round has: `fraction` of all, at least one."""
+    """Return how many clients a round has: `fraction` of those that take part, at least one."""
     assert experiment.server.fraction is not None
-    return max(1, round(experiment.server.fraction * clients))
+    return max(1, round(experiment.server.fraction * (clients - unseen_size(experiment, clients))))
+
+
+def unseen_size(experiment: Experiment, clients: int) -> int:
+    """Return how many clients never take part; at least one does."""
+    return min(round(experiment.data.partition.unseen * clients), clients - 1)
+
+
+def unseen_clients(experiment: Experiment, clients: int) -> frozenset[int]:
+    """Return the ids of the clients that never take part; they depend only on the seed."""
+    order = torch.randperm(clients, generator=generator_for(experiment.seed, "unseen"))
+    return frozenset(order[: unseen_size(experiment, clients)].tolist())
 
 
 def sample_clients(experiment: Experiment, clients: int, round_number: int) -> list[int]:
     """Return the ids of the clients of a round, ascending; they depend only on the seed and the round."""
-    order = torch.randperm(clients, generator=generator_for(experiment.seed, "sampling", round_number))
-    return sorted(order[: sample_size(experiment, clients)].tolist())
+    order = _seen_in_order(experiment, clients, "sampling", round_number)
+    return sorted(order[: sample_size(experiment, clients)])
 
 
 def sample_testers(experiment: Experiment, clients: int, round_number: int) -> list[int]:
     """Return the ids of the clients that test the model of a round on sets of their own, ascending."""
-    order = torch.randperm(clients, generator=generator_for(experiment.seed, "testers", round_number))
-    return sorted(order[: experiment.server.evaluate_clients].tolist())
+    return sorted(_seen_in_order(experiment, clients, "testers", round_number)[: experiment.server.evaluate_clients])
+
+
+def _seen_in_order(experiment: Experiment, clients: int, purpose: str, round_number: int) -> list[int]:
+    """Return the clients that take part, in a random order."""
+    order = torch.randperm(clients, generator=generator_for(experiment.seed, purpose, round_number)).tolist()
+    unseen = unseen_clients(experiment, clients)
+    return [client for client in order if client not in unseen]
 
 
 def share_size(share: float, samples: int) -> int:
@@ -90,7 +107,9 @@ def central_validation(experiment: Experiment, partition: Sequence[Tensor]) -> T
     share = experiment.data.validation if experiment.data.validation_by == "central" else 0.0
     if not share:
         return torch.zeros(0, dtype=torch.int64)
-    rest = [split_samples(experiment, indices, client).training for client, indices in enumerate(partition)]
+    unseen = unseen_clients(experiment, len(partition))
+    seen = [(client, indices) for client, indices in enumerate(partition) if client not in unseen]
+    rest = [split_samples(experiment, indices, client).training for client, indices in seen]
     return hold_out(torch.cat(rest).sort().values, share, generator_for(experiment.seed, "validation set"))[1]
 
 

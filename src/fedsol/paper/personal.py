@@ -28,7 +28,7 @@ MOST_EPOCHS = 5
 def _method(cell: Cell) -> str:
     """Return how `fedsol personalize` makes the models of a cell."""
     method = cell.facts["method"]
-    return method if method in ("knn-per", "local-only") else "finetune"
+    return method if method in ("ditto", "knn-per", "local-only") else "finetune"
 
 
 class PersonalAccuracy(Accuracy):

@@ -129,10 +129,16 @@ def _values(entry: Entry) -> dict[str, Any]:
 
 
 def as_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the table as plain values: a row for each personalization and number of epochs."""
+    """Return the table as plain values: a row for each personalization and number of epochs, unseen clients apart."""
     return [
-        {"label": entry.label, "seed": entry.description["seed"], "before": summary["before"]["mean"], **row}
+        {"label": label, "seed": entry.description["seed"], "before": summary["before"]["mean"], **row}
         for entry in entries
-        for summary in [summary_of(entry.results, entry.alone)]
+        for label, summary in _summaries(entry)
         for row in summary["after"]
     ]
+
+
+def _summaries(entry: Entry) -> list[tuple[str, dict[str, Any]]]:
+    summary = summary_of(entry.results, entry.alone, entry.description.get("unseen", ()))
+    apart = summary.pop("unseen", None)
+    return [(entry.label, summary), *([(f"{entry.label}, clients never seen", apart)] if apart else [])]

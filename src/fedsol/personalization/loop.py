@@ -38,7 +38,7 @@ class Personalized:
     @property
     def summary(self) -> dict[str, Any]:
         """Mean, deviation and outer deciles over the clients, before and after."""
-        return summary_of(self.results)
+        return summary_of(self.results, unseen=self.description.get("unseen", ()))
 
 
 def personalize(
@@ -51,7 +51,7 @@ def personalize(
 ) -> Personalized:
     """Personalize the last global model of a run for every client.
 
-    `method` is `finetune`, `knn-per` or `local-only` (default: the algorithm's own), `changes` are other
+    `method` is `finetune`, `ditto`, `knn-per` or `local-only` (default: the algorithm's own), `changes` are other
     `PersonalSettings`, `where` keys of the experiment that change no result (`engine.workers`, `data.root`). With `out`
     the results are saved there client by client, and `resume` continues with the missing ones, to the same end
     as if it had never stopped.

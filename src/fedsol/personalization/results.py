@@ -23,6 +23,7 @@ from fedsol.data.manifest import partition_hash
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.federation.personal import PersonalResult, PersonalSettings
+from fedsol.federation.sampling import unseen_clients
 from fedsol.personalization.statistics import summary_of
 from fedsol.runs.directory import RunDirectory, data_hash
 from fedsol.runs.environment import environment
@@ -40,6 +41,7 @@ def parts_of(experiment: Experiment) -> dict[str, Any]:
 def describe(federation: Federation, weights: Weights, settings: PersonalSettings) -> dict[str, Any]:
     """Return everything that the results depend on: for readers, and to check that a resumed one is the same."""
     experiment = federation.experiment
+    unseen = sorted(unseen_clients(experiment, federation.clients))
     return {
         "algorithm": experiment.algorithm,
         "trains": experiment.client.trains,
@@ -51,6 +53,7 @@ def describe(federation: Federation, weights: Weights, settings: PersonalSetting
         "client": experiment.client.model_dump(mode="json"),
         "clients": federation.clients,
         "seed": experiment.seed,
+        **({"unseen": unseen} if unseen else {}),
         "weights_sha256": sha256(tensors_to_bytes(weights)),
         "settings": settings.model_dump(mode="json"),
     }
@@ -118,7 +121,7 @@ class PersonalDirectory:
 
     def finish(self, results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> None:
         """Write the table of clients and the summary."""
-        summary = summary_of(results, alone)
+        summary = summary_of(results, alone, self.read_description().get("unseen", ()))
         with disk_errors_named(self.path):
             write_atomically(self.path / "clients.csv", client_table(results, alone))
             write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")

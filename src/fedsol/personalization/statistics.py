@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,8 +74,19 @@ def accuracies_after(results: Sequence[PersonalResult], epochs: int) -> dict[int
     }
 
 
-def summary_of(results: Sequence[PersonalResult], alone: Mapping[int, float] | None = None) -> dict[str, Any]:
-    """Return the content of summary.json: the spread before and after, and the losers where `alone` is known."""
+def summary_of(
+    results: Sequence[PersonalResult],
+    alone: Mapping[int, float] | None = None,
+    unseen: Collection[int] = (),
+) -> dict[str, Any]:
+    """Return the content of summary.json: the spread before and after, and the losers where `alone` is known.
+
+    Clients that the federation never saw are reported apart, under `unseen`.
+    """
+    if unseen:
+        apart = [result for result in results if result.client in unseen]
+        others = [result for result in results if result.client not in unseen]
+        return {**summary_of(others, alone), "unseen": summary_of(apart, alone)}
     after = []
     for epochs in epochs_of(results):
         accuracies = list(accuracies_after(results, epochs).values())

@@ -185,6 +185,9 @@ def _check_method(federation: Federation) -> None:
             f"privacy: is not allowed with {name}: its clients send more than weights ({sent}), which the noise would "
             "not cover"
         )
+    unseen = federation.experiment.data.partition.unseen
+    if unseen and federation.experiment.privacy.covers_clients:
+        raise InputError(f"data.partition.unseen: must be 0 with [privacy], which counts all clients (got {unseen:g})")
 
 
 def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateRounds | PrivateSamples | None:
