@@ -95,3 +95,10 @@ def test_the_page_of_settings_is_current():
     assert settings_tried.PAGE.read_text(encoding="utf-8") == settings_tried.page(rows), (
         "python -m tools.settings_tried --page"
     )
+
+
+def test_every_page_has_its_place_in_the_site():
+    navigation = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    pages = [path.relative_to(REPOSITORY / "docs").as_posix() for path in (REPOSITORY / "docs").rglob("*.md")]
+    missing = [page for page in pages if not page.startswith("algorithms/") and f": {page}\n" not in navigation]
+    assert missing == [], "add them to mkdocs.yml"
