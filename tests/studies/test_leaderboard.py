@@ -69,7 +69,7 @@ def board(tmp_path):
     for seed, (ours, theirs) in enumerate([(0.6, 0.5), (0.8, 0.6)]):
         made(tmp_path / f"fedsol-{seed}", "fedsol", seed, [0.2, 0.55, ours], [0.1, ours])
         made(tmp_path / f"fedavg-{seed}", "fedavg", seed, [0.1, 0.2, theirs])
-    made(tmp_path / "half", "fedsol", 0, [0.2, 0.55, 0.4], **{"engine.autocast": "bfloat16"})
+    made(tmp_path / "half", "fedsol", 0, [0.2, 0.55, 0.4], **{"engine.precision": "bfloat16"})
     made(tmp_path / "other", "fedavg", 0, [0.1, 0.2, 0.9], **{"data.partition.alpha": 0.7})
     made(tmp_path / "short", "fedavg", 0, [0.1, 0.2])
     return tmp_path

@@ -20,7 +20,7 @@ from fedsol.runs.groups import differences, label_by_difference
 from fedsol.runs.run import Run
 
 BASELINE = "fedavg"
-PRECISION = "engine.autocast"
+PRECISION = "engine.precision"
 WATCHED = {"server.evaluate_every", "server.evaluate_last", "server.evaluate_batch", "server.evaluate_clients"}
 """How often a run was tested says nothing about its setting."""
 
