@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from fedsol.analysis.verdict import Summary, summarize, verdict
+from fedsol.analysis.verdict import Summary, compared, summarize, verdict
 from fedsol.runs.groups import Group
 from fedsol.runs.run import Run
 
@@ -13,7 +13,10 @@ MOST = 4
 
 
 def headline(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
-    """Return some sentences; none without a result. Methods are compared with FedAvg, or else with the last one."""
+    """Return some sentences; none without a result.
+
+    Methods are compared with FedAvg, or else with the last one; what each reached is in the table.
+    """
     if not runs:
         return []
     measure = runs[0].primary
@@ -26,7 +29,8 @@ def headline(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
     base = next((method for method in order if method.label.split()[0] == BASELINE), order[-1])
     shown = [base, *[method for method in order if method is not base][: MOST - 1]]
     more = [f"{len(order) - MOST} other methods are in the table."] if len(order) > MOST else []
-    return [_setting(runs, groups), *verdict(shown, measure), *more]
+    found = [sentence for method in shown[1:] if (sentence := compared(base, method, measure))]
+    return [_setting(runs, groups), *(found or verdict(shown, measure)), *more]
 
 
 def _summary(runs: Sequence[Run], group: Group) -> Summary:
