@@ -468,13 +468,14 @@ def test_an_interrupt_that_python_ignores_still_ends_the_run():
 
 def test_runs_started_in_the_same_second_have_their_own_directories(monkeypatch):
     from fedsol.cli import options
+    from fedsol.runs import find
 
-    class Noon(options.datetime):
+    class Noon(find.datetime):
         @classmethod
         def now(cls):
             return cls(2026, 1, 1, 12)
 
-    monkeypatch.setattr(options, "datetime", Noon)
+    monkeypatch.setattr(find, "datetime", Noon)
     first, second = options.new_directory("x"), options.new_directory("x")
     assert (first.name, second.name) == ("20260101-120000-x", "20260101-120000-x-2")
     (second / "file").touch()

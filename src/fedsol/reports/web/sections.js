@@ -172,7 +172,7 @@ function runRow(run, at, target) {
   const values = results(run);
   return [
     run.name, label, { text: run.seed, value: run.seed },
-    { text: roundsText([run]), value: roundsOf(run), note: [run.stopped, run.privacy].filter(known).join("; ") || null },
+    { text: roundsText([run]), value: roundsOf(run), note: [run.stopped, run.privacy].filter(Boolean).join("; ") || null },
     { text: asText(last(values)), value: last(values) }, { text: asText(best(run)), value: best(run) },
     ...(showsHeldOut() ? [{ text: asText(last(heldOut(run))), value: last(heldOut(run)) }] : []),
     { text: found ? found.round : "never", value: found ? found.round : null },
