@@ -86,7 +86,7 @@ def test_links_that_leave_the_documentation_become_pages_or_text():
     assert relinked(text, "README.md", "index.md") == (
         "[a](data.md#tables) b ![c](images/demo.png) [d](contributing.md) [e](https://x.org)"
     )
-    text = "[a](../../CONTRIBUTING.md) [b](../data.md) [c](../../src/fedsol/api.py)"
+    text = "[a](../../CONTRIBUTING.md) [b](../data.md) [c](../../src/fedsol/api/__init__.py)"
     assert relinked(text, "docs/algorithms/x.md", "algorithms/x.md") == "[a](../contributing.md) [b](../data.md) c"
 
 

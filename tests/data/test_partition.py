@@ -16,6 +16,7 @@ from fedsol.data import partition as partitions
 from fedsol.data.heterogeneity import heterogeneity
 from fedsol.data.manifest import Manifest, from_file, label_counts, partition_hash, save_manifest
 from fedsol.data.partition import Dirichlet, Quantity
+from fedsol.data.summary import partition_summary
 from fedsol.errors import InputError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -604,7 +605,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_summary_by_hand() -> None:
     labels = np.array([0, 0, 0, 1, 1, 1])
-    summary = partitions.partition_summary(labels, [np.array([0, 1]), np.array([2, 3, 4, 5])], classes=2)
+    summary = partition_summary(labels, [np.array([0, 1]), np.array([2, 3, 4, 5])], classes=2)
     assert (summary.clients, summary.samples) == (2, 6)
     assert (summary.smallest, summary.median_size, summary.largest) == (2, 3.0, 4)
     assert (summary.fewest_classes, summary.median_classes, summary.most_classes) == (1, 1.5, 2)
@@ -616,18 +617,18 @@ def test_summary_by_hand() -> None:
 def test_extremes_of_the_summary() -> None:
     labels = np.repeat(np.arange(10), 100)
     one_class = partitions.sharding(labels, 10, rng(), 1)
-    summary = partitions.partition_summary(labels, one_class, 10)
+    summary = partition_summary(labels, one_class, 10)
     assert summary.mean_entropy == 0
     assert summary.mean_distance == pytest.approx(0.9)
     same_mixture = [np.arange(start, 1000, 10) for start in range(10)]
-    summary = partitions.partition_summary(labels, same_mixture, 10)
+    summary = partition_summary(labels, same_mixture, 10)
     assert summary.mean_entropy == pytest.approx(math.log2(10))
     assert summary.mean_distance == pytest.approx(0, abs=1e-12)
 
 
 def test_classes_that_no_sample_has_count_for_nothing() -> None:
     labels, partition = [0, 0, 2, 2], [np.array([0, 1]), np.array([2, 3])]
-    three, five = (partitions.partition_summary(labels, partition, classes) for classes in (3, 5))
+    three, five = (partition_summary(labels, partition, classes) for classes in (3, 5))
     assert three == five
     assert (three.mean_entropy, three.mean_distance, three.most_classes) == (0, 0.5, 1)
 
@@ -635,7 +636,7 @@ def test_classes_that_no_sample_has_count_for_nothing() -> None:
 @pytest.mark.parametrize("partition", [[], [np.array([0]), np.array([], dtype=np.int64)]])
 def test_a_summary_is_of_clients_with_samples(partition: partitions.Partition) -> None:
     with pytest.raises(InputError, match=r"^partition: must have clients, each with at least one sample$"):
-        partitions.partition_summary([0, 1], partition, 2)
+        partition_summary([0, 1], partition, 2)
 
 
 def test_iid_needs_no_classes():
@@ -647,7 +648,7 @@ def test_samples_without_one_class_each_are_counted_as_one():
     labels = np.zeros((4, 2), dtype=np.float32)
     parts = [np.array([0, 1, 2]), np.array([3])]
     assert label_counts(labels, parts, 2).tolist() == [[3], [1]]
-    summary = partitions.partition_summary(labels, parts, 2)
+    summary = partition_summary(labels, parts, 2)
     assert (summary.smallest, summary.largest, summary.most_classes, summary.mean_distance) == (1, 3, 1, 0.0)
 
 

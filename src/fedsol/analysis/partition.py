@@ -7,7 +7,7 @@ import numpy as np
 
 from fedsol.analysis.base import Analysis, Runs
 from fedsol.data.manifest import label_counts
-from fedsol.data.partition import partition_summary
+from fedsol.data.summary import partition_summary
 from fedsol.plots.partition import partition_figure
 from fedsol.plots.style import Figure
 

@@ -94,7 +94,7 @@ def choose(
 def _say_split(base: "Experiment", dataset: "Dataset", partition: "list[Tensor]") -> None:
     """Say how the clients' data differs."""
     from fedsol.cli.partition import heterogeneity_text
-    from fedsol.data.partition import partition_summary
+    from fedsol.data.summary import partition_summary
 
     clients = [indices.numpy() for indices in partition]
     summary = partition_summary(dataset.train.labels.numpy(), clients, dataset.classes)

@@ -24,7 +24,7 @@ def partition(experiment: ExperimentArgument = None, changes: SetOption = None, 
     from fedsol.core.files import make_directory
     from fedsol.data.catalog import load_dataset
     from fedsol.data.manifest import Manifest, label_counts, save_manifest
-    from fedsol.data.partition import partition_summary
+    from fedsol.data.summary import partition_summary
     from fedsol.federation.federation import fill_defaults, partition_of
     from fedsol.plots.partition import draw_partition
     from fedsol.runs.directory import RunDirectory

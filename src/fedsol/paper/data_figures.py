@@ -12,7 +12,7 @@ from fedsol.analysis.base import Output
 from fedsol.data.arrays import Source, samples_of
 from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.manifest import Partition
-from fedsol.data.partition import partition_summary
+from fedsol.data.summary import partition_summary
 from fedsol.data.readers import read_npz
 from fedsol.federation.federation import partition_of
 from fedsol.paper.numbers import Key, figure_heading
