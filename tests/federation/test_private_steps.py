@@ -160,6 +160,7 @@ def test_a_run_stops_before_the_round_that_would_exceed_the_budget_of_a_client()
         ({"name": "fedprox", "usage": "perturbed"}, {}, "not allowed with fedprox with usage = 'perturbed'"),
         ({"name": "fedavg"}, {"privacy__clip_norm": "adaptive"}, "clip_norm: 'adaptive' is not allowed with level"),
         ({"name": "fedavg"}, {"task__class_weights": "balanced"}, "task.class_weights: must not be set"),
+        ({"name": "fedavg"}, {"data__validation": 0.2}, "data.validation_by: 'client' is not allowed with"),
         ({"name": "fedavg"}, {"privacy__epsilon": 1e-3}, "privacy.epsilon: must be at least"),
     ],
 )

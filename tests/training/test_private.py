@@ -1,6 +1,7 @@
 """`[privacy]` in a run: on every engine, for every method by which it covers what is released, and over a kill."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -160,6 +161,24 @@ def test_kills_around_the_end_of_the_budget_change_nothing(killed_after, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         fedsol.train(settings, [StopAfter(stop)], out=tmp_path)
     assert_same_run(fedsol.train(settings, out=tmp_path, resume=True), whole)
+
+
+@pytest.mark.parametrize("level", ["client", "example"])
+def test_rounds_that_are_repeated_for_want_of_a_checkpoint_are_spent_once(level, tmp_path):
+    budget = trained(private(rounds=3, privacy__level=level, privacy__clip_norm=1.0)).rows[2]["epsilon"]
+    settings = private(rounds=9, privacy__level=level, privacy__clip_norm=1.0, privacy__epsilon=budget)
+    whole = fedsol.train(settings, out=tmp_path)
+    assert len(whole.rows) == 3
+    shutil.rmtree(tmp_path / "checkpoints" / "round-000003")  # killed between the row and the checkpoint
+    assert_same_run(fedsol.train(settings, out=tmp_path, resume=True), whole)
+
+
+@pytest.mark.parametrize(("fault", "released"), [("corrupted", True), ("dropout", False)])
+def test_a_round_whose_updates_are_all_rejected_is_released_like_any_other(fault, released):
+    """Otherwise an unchanged model would say that the data of a client made its update invalid."""
+    settings = private(rounds=1, **{f"faults__{fault}": 1.0})
+    change = norm(subtract(trained(settings).weights, build_federation(settings).initial_weights()))
+    assert bool(change > 0) == released
 
 
 def test_epsilon_alone_solves_for_the_noise_and_the_file_has_it(tmp_path):

@@ -180,7 +180,6 @@ class Experiment(Settings):
         if self.privacy.level == "example":
             self._check_examples()
             return
-        client_validation = bool(self.data.validation) and self.data.validation_by == "client"
         collusion = self.faults.corruption == "little-is-enough" and bool(
             self.faults.corrupted or self.faults.attackers
         )
@@ -190,7 +189,7 @@ class Experiment(Settings):
             "server.max_change": (self.server.max_change, 0, bool(self.server.max_change)),
             "faults.late": (self.faults.late, 0.0, bool(self.faults.late)),
             "faults.corruption": (self.faults.corruption, "one that looks at no other client's update", collusion),
-            "data.validation_by": (self.data.validation_by, "central", client_validation),
+            "data.validation_by": (self.data.validation_by, "central", self._clients_validate),
             "engine.kind": (
                 self.engine.kind,
                 "flower",
@@ -212,6 +211,15 @@ class Experiment(Settings):
             )
         if self.task.class_weights is not None:
             raise ValueError("task.class_weights: must not be set with privacy.level = 'example'")
+        if self._clients_validate:
+            raise ValueError(
+                "data.validation_by: 'client' is not allowed with privacy.level = 'example': the choice of the best "
+                "round would reveal something of these samples; allowed: 'central'"
+            )
+
+    @property
+    def _clients_validate(self) -> bool:
+        return bool(self.data.validation) and self.data.validation_by == "client"
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -24,8 +24,8 @@ class Account:
         """Record a release, before it is made."""
         self.releases = round_number
 
-    def resume(self, rounds: int, recorded: int) -> None:
-        """Continue after so many finished rounds, whose rows have recorded so many releases."""
+    def resume(self, rounds: int, found: int, recorded: int) -> None:
+        """Continue after so many rounds; `found` have rows, which have recorded so many releases."""
         self.releases = rounds
 
     @property
@@ -55,7 +55,7 @@ class DeployedAccount(Account):
         with disk_errors_named(self.folder):
             write_atomically(self.folder / ACCOUNT_FILE, json.dumps({"releases": self.releases}) + "\n")
 
-    def resume(self, rounds: int, recorded: int) -> None:
+    def resume(self, rounds: int, found: int, recorded: int) -> None:
         path = self.folder / ACCOUNT_FILE
         saved = read_json_object(path).get("releases") if path.is_file() else 0
         if not isinstance(saved, int) or saved < recorded:
@@ -63,4 +63,4 @@ class DeployedAccount(Account):
                 f"{path}: must count the {recorded} releases that metrics.jsonl has (got {saved}): an account cannot "
                 "be reset, so the run cannot be resumed"
             )
-        self.releases = max(saved, rounds)  # rounds of a version without accounts count once
+        self.releases = max(saved, found)  # rounds of a version without accounts count once

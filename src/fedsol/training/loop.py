@@ -205,8 +205,6 @@ class _Loop:
             return
         self.directory.check_same_run(self.federation)
         rows = self.directory.read_rows()
-        if self.privacy:
-            self.privacy.resume(rows)
         checkpoint = self.directory.checkpoints.newest(len(rows))
         if checkpoint is not None:
             if rows_hash(rows[: checkpoint.round]) != checkpoint.rows_sha256:
@@ -225,6 +223,8 @@ class _Loop:
             )
         elif rows:
             log.warning("%s: no checkpoint yet; the run restarts at round 1", self.directory.path)
+        if self.privacy:
+            self.privacy.resume(rows, self.saved_round)
         self.directory.lengthen(self.federation.experiment)
         self.rows = rows[: self.saved_round]
         if not self._is_over():
@@ -260,7 +260,7 @@ class _Loop:
             if self.required.limits.max_change:
                 check_rejections(round_number, updates.counts.rejected, updates.counts.rejected + len(accepted))
             after = self._aggregate(updates, accepted)
-            evaluation = self._evaluate(after, round_number, counts=len(accepted) >= experiment.server.min_updates)
+            evaluation = self._evaluate(after, round_number, self._counts(updates, accepted))
             updates.counts.bytes_down += evaluation.tests_by_clients * size_in_bytes(sending.weights)
         spent = self.privacy.columns(sending) if self.privacy else {}
         row = make_row(updates, accepted, evaluation, {"seconds": round(time.perf_counter() - start, 3), **spent})
@@ -269,7 +269,7 @@ class _Loop:
             self.directory.append_row(row)
         self.server = after
         self.late = sorted(updates.late, key=lambda update: update.client)  # not in order of arrival
-        if len(accepted) >= self.federation.experiment.server.min_updates:
+        if self._counts(updates, accepted):
             self.states.commit(round_number)
         self.rows.append(row)
         if self.selection.has_validation and self.selection.best_round(self.rows) == round_number:
@@ -320,7 +320,7 @@ class _Loop:
         if self.privacy:
             seen, before, clipped = self.privacy.release(before, accepted, updates.round)
             updates.counts.clipped += clipped
-        if len(accepted) < settings.min_updates:
+        if not self._counts(updates, accepted):
             return self.server
         after = aggregate(settings, self.federation.algorithm, before, seen)
         # Untrained parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
@@ -334,6 +334,15 @@ class _Loop:
                 f"{len(self.rows)}: try a smaller client.lr or client.clip_norm"
             )
         return after
+
+    def _counts(self, updates: RoundUpdates, accepted: Sequence[Update]) -> bool:
+        """Return whether enough clients sent updates for the round to count.
+
+        Where noise protects clients, so do rejected updates: whether one is rejected reveals something of its client.
+        """
+        experiment = self.federation.experiment
+        rejected = updates.counts.rejected if experiment.privacy.covers_clients else 0
+        return len(accepted) + rejected >= experiment.server.min_updates
 
     def _evaluate(self, server: ServerState, round_number: int, counts: bool) -> Evaluation:
         """Evaluate the global model, if it is the round's turn, and check that it is not lost.

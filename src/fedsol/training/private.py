@@ -81,9 +81,9 @@ class PrivateRounds:
         """Return what so many rounds spend."""
         return self.account.mechanism.epsilon(rounds, self.account.delta)
 
-    def resume(self, rows: Sequence[Row]) -> None:
-        """Continue the account of a run with these rows, whatever the checkpoint covers of them."""
-        self.account.resume(len(rows), max((row.get("releases", 0) for row in rows), default=0))
+    def resume(self, rows: Sequence[Row], rounds: int) -> None:
+        """Continue the account of a run with these rows, of which the checkpoint covers so many rounds."""
+        self.account.resume(rounds, len(rows), max((row.get("releases", 0) for row in rows), default=0))
 
     def columns(self, before: ServerState) -> dict[str, Any]:
         """Return what the row of a round says."""

@@ -60,9 +60,9 @@ class PrivateSamples:
             *(settings.noise_multiplier, self.epsilon_after(rounds), rounds, settings.delta, SIMULATED),
         )
 
-    def resume(self, rows: Sequence[Row]) -> None:
-        """Continue after these rounds."""
-        self.round = len(rows)
+    def resume(self, rows: Sequence[Row], rounds: int) -> None:
+        """Continue after so many rounds."""
+        self.round = rounds
 
     def epsilon_after(self, rounds: int) -> float:
         """Return the epsilon of the client that has spent most after so many rounds."""
