@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -13,7 +12,7 @@ import pytest
 import fedsol
 from fedsol.privacy.accounting import Mechanism
 from tests.support.kill_runs import ENGINES, METHODS, experiment_for, trial
-from tests.support.runs import assert_same_run
+from tests.support.runs import assert_same_run, killed_at_flush
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -71,27 +70,6 @@ def test_a_second_process_is_refused_with_the_owners_id(tiny, tmp_path):
     finally:
         owner.kill()
         owner.communicate()
-
-
-def killed_at_flush(train, number):
-    """Whether the run was killed at its n-th flush to the disk; False if it came to its end before."""
-    process = os.fork()
-    if not process:
-        flush, count = os.fsync, [0]
-
-        def counted(descriptor):
-            count[0] += 1
-            if count[0] == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            flush(descriptor)
-
-        os.fsync = counted
-        try:
-            train()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(process, 0)
-    return os.WIFSIGNALED(status)
 
 
 @pytest.mark.parametrize("checkpoint_every", [1, 2])

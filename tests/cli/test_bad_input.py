@@ -196,7 +196,7 @@ def test_a_loader_that_returns_a_stream_learns_what_to_return(users_file):
     ("setting", "message"),
     [
         ("rho=1", "rho: unknown key; did you mean 'algorithm.rho'?"),
-        ("alpha=1", "alpha: unknown key; did you mean 'data.partition.alpha'?"),
+        ("alpha=1", "alpha: unknown key; did you mean 'data.partition.alpha' or 'model.lora.alpha'?"),
         ("client.rounds=1", "client.rounds: unknown key; did you mean 'rounds'?"),
         (
             "engine.device=gpu",

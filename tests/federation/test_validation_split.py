@@ -10,9 +10,9 @@ from fedsol.core.messages import Job
 from fedsol.federation.evaluation import Tally, pooled_loss
 from fedsol.federation.federation import assemble, build_federation, node_federation
 from fedsol.federation.sampling import central_validation, own_parts, split_samples, training_size
-from tests.data.test_private import save
-from tests.data.test_private import settings as private_settings
 from tests.support.cases import experiment
+from tests.support.private import save
+from tests.support.private import settings as private_settings
 
 
 def shares(held_out, validation, by, seed=0):

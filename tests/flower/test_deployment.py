@@ -21,7 +21,13 @@ pytestmark = pytest.mark.skipif(
     reason="openssl and ssh-keygen make the certificates and keys of a deployment",
 )
 
-THREE = {"data.partition.clients": 3, "data.partition.alpha": 0.5, "server.fraction": 1.0, "client.epochs": 1}
+THREE = {
+    "data.name": "digits",
+    "data.partition.clients": 3,
+    "data.partition.alpha": 0.5,
+    "server.fraction": 1.0,
+    "client.epochs": 1,
+}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("small_recipe")
 def test_the_list_names_every_recipe():
     done = fedsol("reproduce", "list")
     assert done.exit_code == 0, done.output
-    for name in registry.RECIPES:
+    for name in registry.RECIPES.keys() - {"small"}:  # which only these tests have
         assert name in done.output
 
 

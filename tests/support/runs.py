@@ -1,5 +1,7 @@
 """Runs to compare with, each trained once, and callbacks that watch or end a run."""
 
+import os
+import signal
 from functools import cache
 
 import fedsol
@@ -59,3 +61,24 @@ class Recorder(Callback):
 
     def finished(self, run):
         self.events.append("finished")
+
+
+def killed_at_flush(train, number):
+    """Whether the run was killed at its n-th flush to the disk; False if it came to its end before."""
+    process = os.fork()
+    if not process:
+        flush, count = os.fsync, [0]
+
+        def counted(descriptor):
+            count[0] += 1
+            if count[0] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            flush(descriptor)
+
+        os.fsync = counted
+        try:
+            train()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(process, 0)
+    return os.WIFSIGNALED(status)

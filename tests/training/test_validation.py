@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +11,18 @@ import fedsol
 from fedsol import Experiment, InputError, Run
 from fedsol.engines.base import LocalEngine
 from fedsol.federation.federation import build_federation
-from tests.data.test_private import settings as private_settings
 from tests.support.cases import experiment
 from tests.support.fake_grid import FakeGrid, deployed, simulated
-from tests.support.runs import Recorder, StopAfter, assert_same_run, rows_without_seconds, trained
+from tests.support.private import settings as private_settings
+from tests.support.runs import (
+    Recorder,
+    StopAfter,
+    assert_same_run,
+    killed_at_flush,
+    rows_without_seconds,
+    trained,
+)
 from tests.support.tensors import same_tensors
-from tests.test_kills import killed_at_flush
 
 VALIDATED = {"data__validation": 0.25, "client__lr": 0.3, "rounds": 6}
 """A learning rate so high that the accuracy goes up and down."""
@@ -210,7 +217,7 @@ def test_a_kill_at_every_write_leaves_the_best_of_the_rounds_so_far(tmp_path):
     whole = trained(validated(rounds=9, server__patience=1))
     assert whole.stopped
     number = 0
-    while killed_at_flush(settings, tmp_path / str(number := number + 1), number):
+    while killed_at_flush(partial(fedsol.train, settings, out=tmp_path / str(number := number + 1)), number):
         out = tmp_path / str(number)
         exists = (out / "experiment.toml").exists()
         if exists and Run.load(out).weights:
