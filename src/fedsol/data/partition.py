@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsol.config.tables import PartitionSettings
-from fedsol.data.manifest import Indices, Partition, from_file, label_counts, one_class_each
+from fedsol.data.manifest import Indices, Partition, from_file
 from fedsol.errors import InputError
 
 

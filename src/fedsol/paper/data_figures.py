@@ -12,8 +12,8 @@ from fedsol.analysis.base import Output
 from fedsol.data.arrays import Source, samples_of
 from fedsol.data.catalog import SPECS, load_dataset
 from fedsol.data.manifest import Partition
-from fedsol.data.summary import partition_summary
 from fedsol.data.readers import read_npz
+from fedsol.data.summary import partition_summary
 from fedsol.federation.federation import partition_of
 from fedsol.paper.numbers import Key, figure_heading
 from fedsol.paper.recipe import Cell, Figure, Folders, Ours, Table, UntrainedTable, titled
