@@ -559,6 +559,24 @@ def test_a_run_says_how_its_best_round_was_chosen():
     assert "1 rounds: final accuracy" in again.output
 
 
+def test_methods_without_a_global_model_are_shown_by_what_clients_hold_out():
+    tiny = [*TINY, "--set", "data.partition.held_out=0.3", "--set", "algorithm.name=fedper"]
+    assert ": final held-out accuracy " in fedsol("run", *tiny, "--out", "run").output
+    done = fedsol("compare", *tiny, "-a", "fedper", "-a", "fedavg", "--seeds", "0", "--out", "compared")
+    assert done.exit_code == 0, done.output
+    results = json.loads(Path("compared/comparison.json").read_text())
+    assert [bool(row["final_accuracy"]) for row in results] == [False, True]
+    assert all(f"{100 * row['held_out_accuracy']['mean']:.2f} %" in done.output for row in results)
+    assert "fedper: accuracy" in done.output
+    grid = ["--grid", "client.lr=log:0.01..1", "--search", "2", "--seeds", "0"]
+    done = fedsol("sweep", *tiny, *grid, "--out", "searched")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(Path("searched/sweep.json").read_text())
+    best = max(rows, key=lambda row: row["held_out_accuracy"]["mean"])
+    assert f"Best by the final result on hold-out sets: {best['label']}" in done.output
+    assert "held_out_mean" in Path("searched/sweep.csv").read_text()
+
+
 def test_compared_runs_may_have_different_lengths():
     algorithms = ["-a", "fedavg:server.stop_at=0.01", "-a", "fedavg"]
     changes = ["--set", "data.validation=0.2", "--set", "rounds=3"]

@@ -73,7 +73,7 @@ def test_a_curve_without_values_is_drawn_beside_others(tmp_path: Path) -> None:
     assert draw_curves(series, tmp_path / "some.png").stat().st_size > 1000
 
 
-def test_accuracies_are_of_the_test_set_or_where_there_is_none_of_what_clients_held_out() -> None:
+def test_accuracies_are_of_the_test_set_or_where_some_have_none_of_what_clients_held_out() -> None:
     def rows(test: list[float | None], held_out: list[float | None]) -> list[dict[str, float | None]]:
         return [
             {"round": number, "test_accuracy": one, "held_out_accuracy": other}
@@ -81,10 +81,14 @@ def test_accuracies_are_of_the_test_set_or_where_there_is_none_of_what_clients_h
         ]
 
     with_test, without = rows([0.1, None, 0.3], [0.5, 0.6, 0.7]), rows([None, None], [0.2, 0.4])
-    curves, shown = result_curves([("a", [with_test, without]), ("b", [without])])
+    nothing = rows([None, None], [None, None])
+    curves, shown = result_curves([("a", [with_test, without]), ("b", [nothing])])
     assert shown == "test accuracy"
     assert curves[0] == Curve("a", [1, 2, 3], [[0.1, None, 0.3], [None, None, None]])
     assert curves[1] == Curve("b", [1, 2], [[None, None]])
+    curves, shown = result_curves([("a", [with_test]), ("b", [without])])
+    assert shown == "accuracy on the clients' hold-out sets"
+    assert curves == [Curve("a", [1, 2, 3], [[0.5, 0.6, 0.7]]), Curve("b", [1, 2], [[0.2, 0.4]])]
     curves, shown = result_curves([("b", [without])])
     assert shown == "accuracy on the clients' hold-out sets"
     assert curves == [Curve("b", [1, 2], [[0.2, 0.4]])]

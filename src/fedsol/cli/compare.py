@@ -83,7 +83,8 @@ def say_verdict(results: "Sequence[Result]", measure: "Measure") -> None:
     from fedsol.analysis.verdict import summarize, verdict
     from fedsol.plots.curves import result_key
 
-    key, _ = result_key([row for result in results for run in result.runs for row in run.rows], measure)
+    groups = [[row for run in result.runs for row in run.rows] for result in results if result.runs]
+    key, _ = result_key(groups, measure)
     named = [(result.variant.label, {run.experiment.seed: run.rows for run in result.runs}) for result in results]
     if lines := verdict([summarize(label, seeds, key) for label, seeds in named], measure):
         say("\n".join(["", *lines, ""]))
@@ -101,6 +102,7 @@ class ResultTable:
     def __init__(self, rows: Sequence[Mapping[str, Any]], measure: "Measure") -> None:
         self._measure = measure
         self._has_seeds = any(len(row["seeds"]) > 1 for row in rows)
+        self._has_held_out = any(row.get(f"held_out_{measure.key}") for row in rows)
         self._has_validation = any(row.get("best_validation") for row in rows)
         self._has_rounds = len({count for row in rows for count in row["rounds"]}) > 1
 
@@ -109,17 +111,19 @@ class ResultTable:
         """What the numbers are, and how the best round is chosen."""
         best = BEST_BY_VALIDATION if self._has_validation else BEST_OF_ANY
         spread = ", mean ± std over seeds" if self._has_seeds else ""
-        return f"test {self._measure.title}{spread}; best: {best}"
+        held_out = "; held-out: on the clients' hold-out sets" if self._has_held_out else ""
+        return f"test {self._measure.title}{spread}; best: {best}{held_out}"
 
     @property
     def headings(self) -> list[str]:
         """The names of the columns."""
         validation, rounds = ["validation"] * self._has_validation, ["rounds"] * self._has_rounds
-        return ["final", "best", *validation, *rounds, "seconds"]
+        return ["final", "best", *["held-out"] * self._has_held_out, *validation, *rounds, "seconds"]
 
     def texts(self, row: Mapping[str, Any]) -> list[str]:
         """Return the columns of a row, as they are written."""
-        keys = [f"final_{self._measure.key}", f"best_{self._measure.key}"] + ["best_validation"] * self._has_validation
+        keys = [f"final_{self._measure.key}", f"best_{self._measure.key}"]
+        keys += [f"held_out_{self._measure.key}"] * self._has_held_out + ["best_validation"] * self._has_validation
         missing = "failed" if row["failures"] else "–"
         finished = len(row["seeds"]) - len(row["failures"])
         found = [self._spread(row.get(key), missing, finished) for key in keys]
@@ -146,7 +150,7 @@ def finished_counter(total: int) -> "Callable[[Outcome], None]":
         nonlocal done
         done += 1
         run = outcome.run
-        text = "failed" if run is None else f"final {run.primary.title} {run.primary.text(run.final_result)}"
+        text = "failed" if run is None else run.final_words
         say(f"[{done}/{total}] {outcome.spec.label}: {text}")
 
     return count

@@ -98,10 +98,8 @@ def run(
         say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
     shown = result.primary
     how = f"of round {result.best_round}, chosen by validation" if result.selection.has_validation else BEST_OF_ANY
-    say(
-        f"{result.experiment.data.name}, {len(result.rows)} rounds: final {shown.title} "
-        f"{shown.text(result.final_result)}, best {shown.text(result.best_result)} ({how})"
-    )
+    best = f", best {shown.text(result.best_result)} ({how})" if result.results else ""
+    say(f"{result.experiment.data.name}, {len(result.rows)} rounds: {result.final_words}{best}")
     if result.selection.has_validation:
         say(f"Best validation {shown.title}: {shown.text(result.best_validation)}, saved in checkpoints/best.")
     if words := privacy_text(result.rows):

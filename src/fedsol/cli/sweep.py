@@ -63,14 +63,18 @@ def sweep(
     if runs := [run for result in found.results for run in result.runs]:
         title = f"{runs[0].experiment.data.short_name}, {rounds_text(runs)}"
         named = f"{len(seed_list)} seeds" if len(seed_list) > 1 else f"seed {seed_list[0]}"
-        draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}", found.primary)
+        picture = ""
+        if any(run.results for run in runs):
+            draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}", found.primary)
+            picture = f"Picture: {out / 'sweep.png'}   "
         table = ResultTable(rows, found.primary)
         say(f"{title}, seeds {seeds}: {table.caption}")
         lines = [[*(value_text(row["settings"][key]) for key in found.keys), *table.texts(row)] for row in rows]
         say_table([*found.keys, *table.headings], lines, text_columns=len(found.keys))
         if trials:
-            how = "by validation" if runs[0].selection.has_validation else "by the final result on the test set"
+            on = "the test set" if any(run.results for run in runs) else "hold-out sets"
+            how = "by validation" if runs[0].selection.has_validation else f"by the final result on {on}"
             say(f"Best {how}: {best_result(found).variant.label}")
-        say(f"Picture: {out / 'sweep.png'}   Table: {out / 'sweep.csv'}   Runs: {out}")
+        say(f"{picture}Table: {out / 'sweep.csv'}   Runs: {out}")
     if failures := [failure for result in found.results for failure in result.failures]:
         raise RunError("\n".join(failures))

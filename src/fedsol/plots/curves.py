@@ -45,22 +45,24 @@ def has_values(curve: Curve) -> bool:
     return any(value is not None for row in curve.values for value in row)
 
 
-def result_key(rows: Rows, measure: Measure = ACCURACY) -> tuple[str, str]:
-    """Return under which key rows have their result, and what it is.
+def result_key(groups: Sequence[Rows], measure: Measure = ACCURACY) -> tuple[str, str]:
+    """Return under which key groups of rows have their results, and what these are.
 
-    That is a metric on the global test set; if no row has one (in a deployment), on the clients' hold-out sets, or else
-    on validation sets.
+    That is a metric on the global test set; if some group has none there (in a deployment, or where clients keep
+    weights), on the clients' hold-out sets, or else on validation sets. If no key has all groups, the first with any.
     """
     test = (f"test_{measure.key}", f"test {measure.title}")
     held_out = (f"held_out_{measure.key}", f"{measure.title} on the clients' hold-out sets")
     validation = (f"validation_{measure.key}", f"validation {measure.title}")
-    known = (pair for pair in (test, held_out, validation) if any(row.get(pair[0]) is not None for row in rows))
-    return next(known, test)
+    pairs = (test, held_out, validation)
+    counts = [sum(any(row.get(key) is not None for row in rows) for rows in groups) for key, _ in pairs]
+    enough = len(groups) if len(groups) in counts else 1
+    return next((pair for pair, count in zip(pairs, counts, strict=True) if count >= enough), test)
 
 
 def result_curves(runs: Sequence[tuple[str, Sequence[Rows]]], measure: Measure = ACCURACY) -> tuple[list[Curve], str]:
     """Return a curve of results (`result_key`) for each label from the rows of its runs, and what the curves show."""
-    key, name = result_key([row for _, seeds in runs for rows in seeds for row in rows], measure)
+    key, name = result_key([[row for rows in seeds for row in rows] for _, seeds in runs], measure)
     curves = [
         curve_by_round(label, [{row["round"]: row.get(key) for row in rows} for rows in seeds]) for label, seeds in runs
     ]

@@ -24,9 +24,8 @@ def run_html(run: "Run") -> str:
     }
     if run.selection.has_validation:
         facts["best round"] = f"{run.best_round}: {run.selection.name} {shown.text(run.best_validation)}"
-    held_out = [value for row in run.rows if (value := run.value(row, f"held_out_{shown.key}")) is not None]
-    if held_out:
-        facts[f"{shown.title} on the clients' hold-out sets"] = shown.text(held_out[-1])
+    if run.final_held_out is not None:
+        facts[f"{shown.title} on the clients' hold-out sets"] = shown.text(run.final_held_out)
     if words := privacy_text(run.rows):
         facts["privacy"] = words
     facts["directory"] = str(run.directory or "not saved")
@@ -35,7 +34,7 @@ def run_html(run: "Run") -> str:
         f'<td style="text-align:left">{html.escape(value)}</td></tr>'
         for key, value in facts.items()
     )
-    last = run.final_result if run.results or not held_out else held_out[-1]
+    last = run.final_result if run.results else run.final_held_out
     curve = "<p>No round has been evaluated yet.</p>" if last is None else _curve(run, shown.text(last))
     return f"<div><table>{rows}</table>{curve}</div>"
 

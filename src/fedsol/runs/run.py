@@ -192,6 +192,20 @@ class Run:
         return self.results[-1][1] if self.results else None
 
     @property
+    def final_held_out(self) -> float | None:
+        """The primary metric on the clients' hold-out sets in the last round that has it."""
+        values = (self.value(row, f"held_out_{self.primary.key}") for row in reversed(self.rows))
+        return next((value for value in values if value is not None), None)
+
+    @property
+    def final_words(self) -> str:
+        """The final result in words: on the test set or, if no model is tested there, on the clients' hold-out sets."""
+        title, text = self.primary.title, self.primary.text
+        if self.results or self.final_held_out is None:
+            return f"final {title} {text(self.final_result)}"
+        return f"final held-out {title} {text(self.final_held_out)}"
+
+    @property
     def best_result(self) -> float | None:
         """The primary metric on the test set in the best round: without a validation set, the best of any round."""
         return (

@@ -76,6 +76,7 @@ def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, A
             "seeds": list(seeds),
             f"final_{result.primary.key}": result.spread(lambda run: run.final_result),
             f"best_{result.primary.key}": result.spread(lambda run: run.best_result),
+            **_held_out(result),
             **_validation(result),
             "rounds": [len(run.rows) for run in result.runs],
             "seconds": sum(row["seconds"] for run in result.runs for row in run.rows),
@@ -83,6 +84,12 @@ def as_rows(results: Sequence[Result], seeds: Sequence[int]) -> list[dict[str, A
         }
         for result in results
     ]
+
+
+def _held_out(result: Result) -> dict[str, Any]:
+    """Return the final result on the clients' hold-out sets, if there are any."""
+    found = result.spread(lambda run: run.final_held_out)
+    return {f"held_out_{result.primary.key}": found} if found else {}
 
 
 def _validation(result: Result) -> dict[str, Any]:

@@ -55,8 +55,13 @@ def search(axes: Sequence[Axis], base: Experiment, study: Study, trials: int) ->
 
 
 def optimized(run: Run) -> float | None:
-    """Return what a search optimizes: the best result by validation; without validation, the final test result."""
-    return run.best_validation if run.selection.has_validation else run.final_result
+    """Return what a search optimizes: the best result by validation; without validation, the final test result.
+
+    If no model is tested there, as clients keep weights, that is the final result on their hold-out sets.
+    """
+    if run.selection.has_validation:
+        return run.best_validation
+    return run.final_result if run.results else run.final_held_out
 
 
 def best_result(found: Sweep) -> Result:

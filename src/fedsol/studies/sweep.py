@@ -55,6 +55,8 @@ def write_sweep(axes: Sequence[Axis], results: Sequence[Result], study: Study) -
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     columns = {"final": f"final_{found.primary.key}", "best": f"best_{found.primary.key}"}
+    if any(f"held_out_{found.primary.key}" in row for row in rows):
+        columns["held_out"] = f"held_out_{found.primary.key}"
     if any("best_validation" in row for row in rows):
         columns["validation"] = "best_validation"
     statistics = ("mean", "std")
