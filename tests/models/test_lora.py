@@ -152,6 +152,7 @@ def test_adapters_are_the_same_on_workers_and_after_a_resume(tmp_path):
         ),
         ({"model.lora.targets": "["}, r"model\.lora\.targets: must be a regular expression"),
         ({"model.lora.rank": 0}, r"model\.lora\.rank: must be greater than or equal to 1"),
+        ({"model.lora.rank": None}, r"model\.lora: must have a rank if alpha or targets is set"),
         ({"model.lora.ranks": 4}, r"model\.lora\.ranks: unknown key; did you mean 'rank'"),
     ],
 )

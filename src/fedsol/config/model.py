@@ -1,8 +1,8 @@
 """The tables `[model]` and `[model.lora]`."""
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from fedsol.config.fields import Count, Positive
 from fedsol.config.tables import Settings, check_pattern, setting
@@ -19,6 +19,12 @@ class LoraSettings(Settings):
         "which is trained itself unless it is a target)",
         min_length=1,
     )
+
+    @model_validator(mode="after")
+    def _check_rank(self) -> Self:
+        if self.rank is None and (self.alpha != type(self).model_fields["alpha"].default or self.targets is not None):
+            raise ValueError("must have a rank if alpha or targets is set: without it there are no adapters")
+        return self
 
     @field_validator("targets")
     @classmethod
