@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fedsol.config.experiment import Experiment
 from fedsol.data.shift import LOOKS
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
@@ -44,3 +45,8 @@ def test_what_has_no_look_is_refused():
                 data__partition__clients=3,
             )
         )
+
+
+def test_private_data_cannot_be_shifted():
+    with pytest.raises(InputError, match=r"data\.shift: 'invert' is not allowed with private data"):
+        Experiment(data={"name": "private", "shift": "invert"})

@@ -381,6 +381,9 @@ def test_a_matched_test_takes_a_test_set():
     )
     with pytest.raises(InputError, match=r"^test: must be 'held-out' for data without a test set \(got 'matched'\)$"):
         resolve_settings(without, 1, changes={"test": "matched"})
+    shifted = replace(federation, experiment=federation.experiment.override({"data.shift": "invert"}))
+    with pytest.raises(InputError, match=r"^test: must be 'held-out' with data\.shift, .*\(got 'matched'\)"):
+        resolve_settings(shifted, 1, changes={"test": "matched"})
 
 
 def test_clients_that_set_other_samples_aside_are_not_the_same():

@@ -99,6 +99,7 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
         self._check_validation()
+        self._check_shift()
         if is_taken_as_it_is(self.algorithm["name"]):
             return self
         self._check_task()
@@ -145,6 +146,11 @@ class Experiment(Settings):
             )
         if kind != "classification" and self.faults.corruption == "label-flip":
             raise ValueError(f"faults.corruption: 'label-flip' does not fit task.kind = {kind!r}; it flips classes")
+
+    def _check_shift(self) -> None:
+        """Raise `ValueError` if it would change nothing: nodes train on their own images as they are."""
+        if self.data.shift != "none" and self.data.name == PRIVATE:
+            raise ValueError(f"data.shift: {self.data.shift!r} is not allowed with private data; allowed: 'none'")
 
     def _check_validation(self) -> None:
         """Raise `ValueError` unless somebody has a validation set where one is required."""

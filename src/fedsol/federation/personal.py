@@ -124,6 +124,11 @@ def check_settings(federation: Federation, settings: PersonalSettings) -> None:
     check_held_out(federation.experiment.data.partition.held_out, settings)
     if settings.test == "matched" and not len(federation.dataset.test):
         raise InputError("test: must be 'held-out' for data without a test set (got 'matched')")
+    if settings.test == "matched" and federation.experiment.data.shift != "none":
+        raise InputError(
+            "test: must be 'held-out' with data.shift, since the test set does not look as a client's images do (got "
+            "'matched'); the run must have hold-out sets, such as by --set data.partition.held_out=0.2"
+        )
 
 
 def check_held_out(held_out: float, settings: PersonalSettings) -> None:
