@@ -25,7 +25,7 @@ PAYLOAD = {"scaffold", "fednova", "fedcm", "fedgamma", "fedlesam-s", "fedsmoo", 
 OFTEN = {"fedavg", "feddyn", "moon", "fedsol", "fedbabu"}
 ALLOWED = [
     pytest.param(name, marks=() if name in OFTEN else pytest.mark.full)
-    for name in sorted(ALGORITHMS.keys() - PAYLOAD - {"local-only"})
+    for name in sorted(ALGORITHMS.keys() - PAYLOAD - {"fedexp", "local-only"})
 ]
 
 
@@ -65,6 +65,11 @@ def test_a_method_sees_the_noised_mean_and_nothing_else(name):
     assert {(one.examples, one.steps, one.share, *one.metrics) for one in seen} == {(1, 1, 1 / 3)}
     fewer, _, _ = private_rounds(federation, None).release(server, updates[:1], 1)
     assert [one.share for one in fewer] == [1 / 3] * 3
+
+
+def test_a_server_that_compares_updates_is_refused():
+    with pytest.raises(InputError, match="privacy: is not allowed with fedexp: its server compares the clients' upd"):
+        fedsol.train(private("fedexp"))
 
 
 @pytest.mark.parametrize("name", sorted(PAYLOAD))

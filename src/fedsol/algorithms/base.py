@@ -24,6 +24,8 @@ class Algorithm:
     """Whether the method's formulas hold only for SGD with momentum."""
     trains: ClassVar[Literal["all", "body"]] = "all"
     """What local training changes: every weight, or all but the classifier."""
+    compares_updates: ClassVar[bool] = False
+    """Whether the server needs the updates one by one, and not only their mean."""
     batches_per_step: ClassVar[int] = 1
     """How many batches a step takes: those after the first are the batch's `further`, fewer at an epoch's end."""
 

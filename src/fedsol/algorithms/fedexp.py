@@ -17,6 +17,8 @@ class FedExP(Algorithm):
     clients' shares `p_i`. With one client it is FedAvg.
     """
 
+    compares_updates = True
+
     epsilon: NonNegative = setting(1e-3, "keeps the step finite where the mean change is near 0")
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:

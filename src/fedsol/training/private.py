@@ -185,6 +185,10 @@ def _check_method(federation: Federation) -> None:
             f"privacy: is not allowed with {name}: its clients send more than weights ({sent}), which the noise would "
             "not cover"
         )
+    if federation.algorithm.compares_updates:
+        raise InputError(
+            f"privacy: is not allowed with {name}: its server compares the clients' updates, and sees only their mean"
+        )
     unseen = federation.experiment.data.partition.unseen
     if unseen and federation.experiment.privacy.covers_clients:
         raise InputError(f"data.partition.unseen: must be 0 with [privacy], which counts all clients (got {unseen:g})")
