@@ -93,6 +93,9 @@ def test_methods_that_send_more_are_refused_by_name(name):
         ({"privacy__epsilon": 1e-3}, r"privacy.epsilon: must be at least 4\.\d+, what one round spends"),
         ({"privacy__epsilon": 1e-7, "privacy__noise_multiplier": None}, "privacy.epsilon: 1e-07 is too little"),
         ({"model__name": "tests.support.user_code:with_batch_norm", "model__options": {}}, "running statistics"),
+        ({"task__class_weights": "balanced"}, "task.class_weights: 'balanced' is not allowed with .privacy. on"),
+        ({"privacy__epsilon": 8.0, "privacy__clipping": "off"}, "clipping: 'off' is not allowed with epsilon"),
+        ({"privacy__level": "example", "privacy__clipping": "off"}, "clipping: 'off' is not allowed with epsilon"),
         ({"algorithm__name": "local-only"}, "privacy: is not allowed with local-only, which releases nothing"),
     ],
 )

@@ -186,10 +186,12 @@ class Experiment(Settings):
         if self.privacy.level == "example":
             self._check_examples()
             return
+        balanced = self.task.class_weights  # counts the labels of all clients, so each would change all updates
         collusion = self.faults.corruption == "little-is-enough" and bool(
             self.faults.corrupted or self.faults.attackers
         )
         refused = {
+            "task.class_weights": (balanced, "a list", balanced == "balanced"),
             "server.weighting": (self.server.weighting, "uniform", self.server.weighting != "uniform"),
             "server.aggregation": (self.server.aggregation, "mean", self.server.aggregation != "mean"),
             "server.max_change": (self.server.max_change, 0, bool(self.server.max_change)),

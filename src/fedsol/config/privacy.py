@@ -70,6 +70,8 @@ class PrivacySettings(Settings):
 
     @model_validator(mode="after")
     def _check_noise(self) -> Self:
+        if self.clipping == "off" and (self.epsilon is not None or self.level == "example"):
+            raise ValueError("clipping: 'off' is not allowed with epsilon or level = 'example', which need clipping")
         if self.epsilon is not None and self.noise_multiplier == 0:
             raise ValueError("noise_multiplier: 0 is not allowed with epsilon: without noise, epsilon is infinite")
         if self.level == "example" and self.clip_norm == "adaptive":

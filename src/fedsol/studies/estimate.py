@@ -164,6 +164,8 @@ def make_trial(plan: Plan, samples: int | None = None) -> Federation:
         "engine.kind": "local" if plan.workers == 1 else "workers",
         "engine.workers": plan.workers,
         "privacy.clipping": "off",
+        "privacy.epsilon": None,
+        "privacy.level": "client",
     }
     experiment = settings.override(changes).model_copy(update={"faults": type(settings.faults)()})
     examples = max(1, len(plan.dataset.train))
