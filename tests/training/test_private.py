@@ -115,6 +115,12 @@ def test_every_row_and_the_summary_have_epsilon_and_say_whom_the_noise_protects(
     assert (summary["epsilon"], summary["delta"], summary["noise"]) == (run.rows[-1]["epsilon"], 1e-5, SIMULATED)
 
 
+def test_a_clipping_norm_alone_protects_nobody_and_says_so(caplog):
+    federation = build_federation(experiment({"name": "fedavg"}, privacy__clip_norm=0.5))
+    assert with_privacy(federation) is federation
+    assert "privacy.clip_norm: changes nothing" in caplog.text
+
+
 def test_without_privacy_rows_are_as_they_were():
     assert not {"epsilon", "noise"} & trained(experiment({"name": "fedavg"})).rows[0].keys()
 

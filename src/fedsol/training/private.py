@@ -110,6 +110,8 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
     """
     settings = federation.experiment.privacy
     if not settings.is_on:
+        if settings.clipping is None and settings.clip_norm != type(settings)().clip_norm:
+            log.warning("privacy.clip_norm: changes nothing, since neither epsilon nor noise_multiplier is set")
         return federation
     _check_method(federation)
     require_accounting()
