@@ -11,12 +11,16 @@ import pytest
 
 import fedsol
 from fedsol.privacy.accounting import Mechanism
-from tests.support.kill_runs import ENGINES, METHODS, experiment_for, trial
+from tests.support.kill_runs import ENGINES, METHODS, WEIGHTS_AT_HOME, experiment_for, trial
 from tests.support.runs import assert_same_run, killed_at_flush
+
+FEW = [method for method in METHODS if method not in WEIGHTS_AT_HOME[1:]]  # one of these stands for the others
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [*FEW, *(pytest.param(method, marks=pytest.mark.full) for method in WEIGHTS_AT_HOME[1:])]
+)
 def test_a_killed_run_resumes_to_bitwise_the_same_end(method, engine, tmp_path):
     assert trial(method, engine, 2, tmp_path, random.Random(f"{method} {engine}"), span=0.8) == 2
 

@@ -23,19 +23,24 @@ METHODS: dict[str, dict[str, object]] = {
     "fedsol": {"name": "fedsol"},
     "scaffold": {"name": "scaffold"},
     "fedper": {"name": "fedper"},
+    "fedrep": {"name": "fedrep"},
+    "fedbn": {"name": "fedbn"},
+    "lg-fedavg": {"name": "lg-fedavg"},
     "adapters": {"name": "fedsol", "perturb": "all"},
 }
+WEIGHTS_AT_HOME = ("fedper", "fedrep", "fedbn", "lg-fedavg")
 ENGINES = ("local", "workers")
 ROUNDS = 25
 
 
 def experiment_for(method: str, engine: str) -> Experiment:
     """A run of about a second, most of it spent in short rounds and checkpoints."""
-    own_parts = {"held_out": 0.25} if method == "fedper" else {}
+    own_parts = {"held_out": 0.25} if method in WEIGHTS_AT_HOME else {}
+    model = "tests.support.user_code:with_batch_norm" if method == "fedbn" else "mlp"
     return Experiment(
         rounds=ROUNDS,
         data={"partition": {"clients": 8, "alpha": 0.5, **own_parts}},
-        model={"name": "mlp", "lora": {"rank": 2} if method == "adapters" else {}},
+        model={"name": model, "lora": {"rank": 2} if method == "adapters" else {}},
         algorithm=METHODS[method],
         server={"fraction": 0.5, "checkpoint_every": 2},
         client={"epochs": 1},
@@ -90,10 +95,12 @@ def finish(experiment: Experiment, out: Path) -> None:
 
 
 def compare(found: fedsol.Run, whole: fedsol.Run, out: Path) -> None:
-    """Weights and metrics (all but `seconds`) of the killed run against those of the whole one."""
+    """Weights, metrics (all but `seconds`) and what clients keep, of the killed run and the whole one."""
     strip = [[{k: v for k, v in row.items() if k != "seconds"} for row in run.rows] for run in (found, whole)]
     assert same_tensors(found.weights, whole.weights), f"{out}: other weights"
     assert strip[0] == strip[1], f"{out}: other metrics"
+    for client, state in whole.client_states.items():
+        assert same_tensors(found.own_state(client), state), f"{out}: client {client} keeps other weights"
 
 
 def trial(method: str, engine: str, kills: int, folder: Path, rng: random.Random, span: float) -> int:
