@@ -159,27 +159,47 @@ def _tested_only(result: Result, rounds: set[int]) -> Result:
     return replace(result, run=Run(result.experiment, rows, directory=result.run.path))
 
 
+NOT_THE_PAPERS = {
+    "seed": 0,
+    "rounds": 1,
+    "data.part": 1.0,
+    "engine.precision": "float32",
+    "server.evaluate_every": 1,
+    "server.evaluate_last": 1,
+}
+"""In what a run may differ from a cell of the paper; beside the number stands what differs."""
+
+
 class Index:
-    """Runs by what they have in common with the paper's: all but seed, rounds and the part of the data."""
+    """Runs by what they have in common with the paper's."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self._results: dict[str, list[Result]] = {}
         for result in results:
-            plain = result.experiment.override({"seed": 0, "rounds": 1, "data.part": 1.0})
-            self._results.setdefault(fingerprint(plain), []).append(result)
+            self._results.setdefault(_setting_of_the_paper(result.experiment), []).append(result)
 
     def of(self, cell: Cell) -> list[Result]:
-        """Return the runs of a cell. If it was run in several ways, that with most data and then most rounds counts."""
-        if cell.experiment is None:
-            return []
-        results = self._results.get(fingerprint(cell.experiment.override({"seed": 0, "rounds": 1})), [])
-        most = max((_size(result) for result in results), default=None)
-        return [result for result in results if _size(result) == most]
+        """Return the runs of a cell. Of several names, most data, then most rounds, then most seeds count."""
+        alike = self.alike(cell)
+        most = max((_size(result) for result in alike), default=None)
+        named: dict[str, list[Result]] = {}
+        for result in alike:
+            if _size(result) == most:
+                named.setdefault(result.called, []).append(result)
+        return max(named.values(), key=len, default=[])
+
+    def alike(self, cell: Cell) -> list[Result]:
+        """Return all runs in the setting of a cell."""
+        return self._results.get(_setting_of_the_paper(cell.experiment), []) if cell.experiment else []
 
     def ours(self, cells: Sequence[Cell]) -> dict[Key, Ours]:
         """Return our numbers for the cells of a recipe."""
         found = {cell.key: Accuracy().number(cell, [result.run for result in self.of(cell)]) for cell in cells}
         return {key: ours for key, ours in found.items() if ours is not None}
+
+
+def _setting_of_the_paper(experiment: Experiment) -> str:
+    return fingerprint(experiment.override(NOT_THE_PAPERS))
 
 
 def _size(result: Result) -> tuple[float, int]:

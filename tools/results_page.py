@@ -1,6 +1,7 @@
 """Write docs/results.md from `results/`: `python -m tools.results_page results docs/results.md`.
 
-The same files give the same page, byte for byte. The discussion is `results/discussion.md`, written by hand.
+The same files give the same page, byte for byte. Written by hand are `results/discussion.md`, and the words of
+`results/claims.toml`.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from fedsol.paper.recipe import Accuracy, Cell, Table, TrainedTable, table_of
 from fedsol.paper.registry import RECIPES
 from fedsol.paper.settings import DATASETS, METHODS
 from fedsol.paper.store import LAST, first_round_at, last_mean
+from tools.claims import claims
 from tools.partitions import Key, key_of, read_partitions
 from tools.results import (
     ComputedTable,
@@ -65,6 +67,7 @@ def render(results: Path) -> str:
     discussion = results / "discussion.md"
     if discussion.is_file():
         parts.append(discussion.read_text(encoding="utf-8"))
+    parts += claims(results / "claims.toml", runs)
     index = Index(at_common_rounds(runs))
     all_tables = [table_of(make()) for make in RECIPES.values()]
     tables = _tables(all_tables, read_computed_tables(results), index)
@@ -139,7 +142,7 @@ def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[Path, Number]:
     found: dict[Path, Number] = {}
     for cell in cells:
         if cell.paper is not None:
-            for result in index.of(cell):
+            for result in index.alike(cell):
                 found.setdefault(result.run.path, cell.paper)
     return found
 

@@ -395,3 +395,93 @@ def test_how_heterogeneous_partitions_are_is_collected_and_shown(results, tmp_pa
     found = heterogeneity(counts)
     words = f"distance {found.jensen_shannon:.2f}, effective classes {found.effective_classes:.2f}, Gini of sizes 0.00."
     assert f"the clients are: seed 0: Jensen-Shannon {words}" in page.render(results)
+
+
+CLAIM = """
+[[question]]
+title = "Who is ahead?"
+[[question.claim]]
+claim = "FedSOL"
+verdict = "holds"
+ours = ["full/fedsol", "full/fedavg"]
+paper = [["main", "LDA", "FedSOL", "CIFAR-10, alpha = 0.1"], ["main", "LDA", "FedAvg", "CIFAR-10, alpha = 0.1"]]
+says = "Yes."
+"""
+
+
+@pytest.fixture
+def complete(tmp_path):
+    folder = tmp_path / "results"
+    for seed in (0, 1):
+        keep(folder, f"full/fedavg/seed-{seed}", METHODS["FedAvg"], [0.1] * 290 + [0.5] * 10, seed)
+        fedsol_accuracies = [0.2] * 290 + [0.6 + 0.02 * seed] * 10
+        keep(folder, f"full/fedsol/seed-{seed}", fedsol_table(rho=1.5), fedsol_accuracies, seed)
+    keep(folder, "full/fedprox", METHODS["FedProx"], [0.1] * 290 + [0.55] * 10)
+    return folder
+
+
+def claim_lines(folder, text):
+    (folder / "claims.toml").write_text(text)
+    return page.render(folder).partition("### Who is ahead?")[2].partition("##")[0].splitlines()
+
+
+def test_a_claim_is_held_against_the_paper_over_the_same_seeds(complete):
+    # 10 and 12 points; the paper: 64.13 ± 0.46 less 56.13 ± 0.78. (11 - 8) / sqrt(2 + 0.46² + 0.78²) = 1.79.
+    line = "| FedSOL | **holds** | 0, 1 | 300 of 300 | +11.0 ± 1.4 | +8.0 ± 0.9 | +1.8 | Yes. |"
+    assert line in claim_lines(complete, CLAIM)
+
+
+def test_a_deviation_stands_in_for_that_of_one_seed(complete):
+    one = CLAIM.replace('ours = ["full/fedsol"', 'ours = ["full/fedprox"').replace("FedSOL", "FedProx")
+    # (5 - 3.67) / sqrt(2 + 1.12² + 0.78²) = 0.68; without a deviation of ours there is no distance.
+    start = "| FedProx | **holds** | 0 | 300 of 300 | +5.0 | +3.7 ± 1.4 |"
+    assert f"{start} – | Yes. |" in claim_lines(complete, one)
+    like = one.replace("says", 'like = ["full/fedsol", "full/fedavg"]\nsays')
+    assert f"{start} +0.7 * | Yes. |" in claim_lines(complete, like)
+
+
+def test_a_claim_about_some_rounds_has_no_distance_to_incomplete_runs(complete):
+    some = CLAIM.replace("says", "rounds = [281, 300]\nsays")
+    # Ten rounds of 10 points, and ten of 10 or 12.
+    assert "281–300 of 300 | +10.5 ± 0.7 |" in "".join(claim_lines(complete, some))
+    keep(complete, "full/fedavg/seed-2", METHODS["FedAvg"], [0.5] * 20, 2)
+    assert "| 0, 1 | 300 of 300 |" in "".join(claim_lines(complete, CLAIM))
+    keep(complete, "full/fedsol/seed-2", fedsol_table(rho=1.5), [0.61] * 20, 2)
+    assert "| 0, 1, 2 | 20 of 300 | +11.0 ± 1.0 | +8.0 ± 0.9 |  |" in "".join(claim_lines(complete, CLAIM))
+
+
+def test_the_swing_of_classes(complete):
+    for seed, swings in ((0, (0.1, 0.3)), (1, (0.2, 0.2))):
+        file = complete / f"full/fedavg/seed-{seed}/metrics.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row, sign in zip(rows[-2:], (-1, 1), strict=True):
+            row["class_accuracy"] = [0.5 + sign * swing for swing in swings]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    swing = CLAIM.replace('"full/fedsol", ', "").replace("says", 'rounds = [299, 300]\nmeasure = "swing"\nsays')
+    # Of two values that are 2 s apart the deviation is s sqrt(2): 0.2 sqrt(2) on average, with both seeds.
+    assert "| 299–300 of 300 | 28.3 ± 0.0 |" in "".join(claim_lines(complete, swing))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"holds"', '"maybe"', "verdict: must be one of holds, does not hold, not tested"),
+        ("full/fedsol", "full/other", "there is no run 'full/other'"),
+        ("full/fedavg", "other/fedavg", "ours: the runs have no seed in common"),
+        ("says", "note", "unknown key 'note'"),
+        ("says", 'measure = "loss"\nsays', "measure: must be one of accuracy, swing"),
+    ],
+)
+def test_a_wrong_claim_is_refused(complete, old, new, message):
+    keep(complete, "other/fedavg", METHODS["FedAvg"], [0.5], 7)
+    with pytest.raises(InputError, match=re.escape(message)):
+        claim_lines(complete, CLAIM.replace(old, new))
+
+
+def test_of_two_names_that_with_more_seeds_counts(results):
+    bfloat16 = {"engine.precision": "bfloat16", "server.evaluate_every": 2}
+    for seed in (0, 1):
+        keep(results, f"other/fedavg/seed-{seed}", METHODS["FedAvg"], [0.4] * 20, seed, **bfloat16)
+    found = Index(read_results(results)).ours(find_recipe("main").cells)["LDA", "FedAvg", COLUMN]
+    assert found.mean == 40.0
+    assert "engine.precision bfloat16 instead of float32" in found.differs

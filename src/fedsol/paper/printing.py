@@ -99,12 +99,16 @@ class Layout:
         prefix = self.table.passing if isinstance(self.table, TrainedTable) else ""
         for (block, row, column), found in self.ours.items():
             base = self.ours.get((block, "FedAvg", column))
-            if not prefix or not row.startswith(prefix) or base is None:
+            if not prefix or not row.startswith(prefix) or base is None or _rounds(found) < _rounds(base):
                 continue
             if all(len(run.accuracies) >= LAST for run in base.runs):
                 level = statistics.fmean(map(last_mean, base.runs))
                 rounds = ", ".join(str(first_round_at(level, run) or "never") for run in found.runs)
                 yield f"{column}: {row} passes FedAvg's mean of the last {LAST} rounds, {level:.2%}, in round {rounds}"
+
+
+def _rounds(ours: Ours) -> int:
+    return min((len(run.rows) for run in ours.runs), default=0)
 
 
 def show(console: Console, table: Table, ours: Mapping[Key, Ours], chosen: Collection[Key] | None = None) -> None:
