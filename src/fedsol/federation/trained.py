@@ -95,9 +95,7 @@ class TrainedModel:
         model = self.module()
         merge(model)
         weights = {name: tensor.detach() for name, tensor in named_state(model).items()}
-        return replace(
-            self, experiment=self.experiment.override({"model.lora.rank": None}), weights=weights, frozen_sha256=""
-        )
+        return replace(self, experiment=self.experiment.override({"model.lora": {}}), weights=weights, frozen_sha256="")
 
     @property
     def _seed(self) -> int:
