@@ -34,10 +34,14 @@ THREE = {
 def federation(tmp_path_factory):
     """A SuperLink and three nodes that play the clients of a public dataset."""
     with Deployment(tmp_path_factory.mktemp("federation")) as deployment:
-        deployment.start_link()
-        for client in range(3):
-            deployment.add_node(f"node{client}", config(deployment, client))
+        start(deployment, 3)
         yield deployment
+
+
+def start(deployment, nodes):
+    deployment.start_link()
+    for client in range(nodes):
+        deployment.add_node(f"node{client}", config(deployment, client))
 
 
 def config(deployment, client):
@@ -57,6 +61,26 @@ def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
     deployed = fedsol.Run.load(run)
     assert same_tensors(deployed.weights, local.weights)
     assert rows_without_seconds(deployed) == rows_without_seconds(local)
+
+
+@pytest.mark.full
+def test_of_a_model_with_adapters_two_nodes_carry_these_and_the_classifier_only(tmp_path):
+    two = {**THREE, "data.partition.clients": 2, "rounds": 2, "algorithm.name": "fedsol", "algorithm.perturb": "all"}
+    settings = {**two, "model.name": "mlp", "model.lora.rank": 2}
+    with Deployment(tmp_path / "two") as deployment:
+        start(deployment, 2)
+        run = deployment.write_app("adapters", settings)
+        deployment.run_app("adapters")
+    local = fedsol.train(fedsol.Experiment(engine={"kind": "local"}).override(settings))
+    deployed = fedsol.Run.load(run)
+    adapters = {f"body.{layer}.lora_{part}" for layer in (1, 3) for part in "ab"}
+    assert deployed.weights.keys() == adapters | {"head.weight", "head.bias"}
+    assert same_tensors(deployed.weights, local.weights)
+    assert rows_without_seconds(deployed) == rows_without_seconds(local)
+    assert deployed.frozen_sha256 == local.frozen_sha256 != ""
+    per_client = 4 * (2 * (2 * 64 + 64 * 2) + 10 * 64 + 10)  # A and B of two layers of 64 by 64; the classifier
+    assert [row["clients"] for row in deployed.rows] == [2, 2]
+    assert all(row["bytes_up"] == row["bytes_down"] == 2 * per_client for row in deployed.rows)
 
 
 @pytest.mark.full

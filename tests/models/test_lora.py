@@ -17,6 +17,7 @@ from fedsol.federation.trained import TrainedModel
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model
 from fedsol.models.lora import adapt, merge
+from fedsol.models.split import SplitModel
 from fedsol.training.loop import train_federation
 from tests.support.cases import experiment
 from tests.support.runs import StopAfter, assert_same_run, trained
@@ -74,6 +75,28 @@ def test_an_adapter_by_hand():
     assert type(model[0]) is nn.Linear
     torch.testing.assert_close(model[0].weight.detach(), torch.tensor([[4.0, 6.0], [-3.0, -5.0]]))
     torch.testing.assert_close(model[0](torch.ones(1, 2)), expected)
+
+
+@pytest.mark.parametrize("targets", [None, "^0", "^1"])
+def test_a_layer_with_two_names_has_its_one_adapter_under_both(targets):
+    layer = nn.Linear(2, 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(2))
+        layer.bias.zero_()
+    model = nn.Sequential(layer, layer, nn.Linear(2, 1))
+    adapt(model, "2", LoraSettings(rank=1, alpha=3.0, targets=targets), torch.zeros(2, 2))
+    assert model[0] is model[1]
+    with torch.no_grad():
+        model[1].lora_a.copy_(torch.tensor([[1.0, 2.0]]))
+        model[1].lora_b.copy_(torch.tensor([[1.0], [-1.0]]))
+    expected = torch.tensor([[-8.0, 10.0]])  # [[4, 6], [-3, -5]] twice; once it is [[10, -8]]
+    torch.testing.assert_close(model[:2](torch.ones(1, 2)), expected)
+    split = SplitModel(model, "2", torch.zeros(2, 2))
+    assert split.body_names == ("0.lora_a", "0.lora_b")
+    merge(model)
+    assert model[0] is model[1]
+    assert type(model[0]) is nn.Linear
+    torch.testing.assert_close(model[:2](torch.ones(1, 2)), expected)
 
 
 def test_full_rank_takes_the_step_of_full_fine_tuning():

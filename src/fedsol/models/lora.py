@@ -6,7 +6,7 @@ Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, equa
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -44,30 +44,31 @@ class Adapted(nn.Linear):
 def adapt(model: nn.Module, head: str, settings: LoraSettings, probe: Inputs) -> None:
     """Freeze the model but for adapters of the targets and, unless it is one, the head: changes it in place."""
     assert settings.rank is not None
-    linear = [path for path, module in model.named_modules() if type(module) is nn.Linear]
-    pattern = settings.targets
-    targets = [path for path in linear if (path != head if pattern is None else re.search(pattern, path))]
+    linear = [(path, m) for path, m in model.named_modules(remove_duplicate=False) if type(m) is nn.Linear]
+    pattern, classifier = settings.targets, model.get_submodule(head)
+    chosen = (m for path, m in linear if (m is not classifier if pattern is None else re.search(pattern, path)))
+    targets = list(dict.fromkeys(chosen))  # a layer with two names gets one adapter
     if not targets:
-        known = ", ".join(linear) or "none"
+        known = ", ".join(path for path, _ in linear) or "none"
         raise InputError(f"model.lora.targets: {pattern!r} is in no name of a linear layer; they are: {known}")
     model.requires_grad_(False)
-    if head not in targets:
-        model.get_submodule(head).requires_grad_(True)
-    for path in targets:
-        _replace(model, path, Adapted(model.get_submodule(path), settings.rank, settings.alpha))  # type: ignore[arg-type]
+    if classifier not in targets:
+        classifier.requires_grad_(True)
+    _replace(model, {layer: Adapted(layer, settings.rank, settings.alpha) for layer in targets})
     _check_all_run(model, probe)
 
 
 def merge(model: nn.Module) -> None:
     """Replace every adapted layer by a plain one with the same output: changes the model in place."""
-    for path, module in list(model.named_modules()):
-        if isinstance(module, Adapted):
-            _replace(model, path, module.merged())
+    _replace(model, {module: module.merged() for module in model.modules() if isinstance(module, Adapted)})
 
 
-def _replace(model: nn.Module, path: str, layer: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, layer)
+def _replace(model: nn.Module, layers: Mapping[nn.Module, nn.Module]) -> None:
+    """Put layers in the places of others, in all of them: a module may have several names."""
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():
+            if child in layers:
+                setattr(parent, name, layers[child])
 
 
 def _check_all_run(model: nn.Module, probe: Inputs) -> None:
