@@ -67,7 +67,7 @@ def _replace(model: nn.Module, layers: Mapping[nn.Module, nn.Module]) -> None:
     """Put layers in the places of others, in all of them: a module may have several names."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
-            if child in layers:
+            if child is not None and child in layers:
                 setattr(parent, name, layers[child])
 
 
