@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from fedsol.analysis.preservation import forgetting
 from fedsol.config.overrides import keys_without_effect
@@ -18,18 +18,32 @@ from fedsol.errors import InputError
 from fedsol.paper.store import LAST, last_mean
 from tools.partitions import read_partitions
 from tools.results import Group, Result, at_common_tests, read_groups, read_results
-from tools.results_page import PICTURES, by_name, command_of, commit_of, draw, heterogeneity_lines, title_of
+from tools.results_page import (
+    COMMANDS,
+    PICTURES,
+    by_name,
+    commands,
+    draw,
+    gain_of,
+    heterogeneity,
+    machines,
+    spread,
+    title_of,
+    wrapped,
+)
 
 INTRODUCTION = f"""# The perturbation family, compared
 
-Methods that take the local gradient at perturbed weights, beside FedAvg and the methods that some of them extend: the
-same clients, batches, learning rates and initial weights, each method with its own defaults, which the tables name;
-none was tuned here. Made from the files in [results](../results) by `make results`.
+Methods that take the local gradient at perturbed weights, beside FedAvg and the methods that some of
+them extend. All have the same clients, batches, learning rates and initial weights. Each has its own
+defaults, which the tables name; none was tuned here. `make results` makes this page from the files
+in [results](../results).
 
-- **accuracy**: of the global model on the test set in %, mean of the last {LAST} evaluated rounds, as single rounds
-  jump; ± is the sample standard deviation over seeds, where there are several.
-- **forgetting**: how far the classes have fallen from their best accuracy so far, in points, mean over classes
-  (FedNTD, NeurIPS 2022, equation 2) and over the last {LAST} evaluated rounds.
+- **accuracy**: of the global model on the test set in %, mean of the last {LAST} tested rounds. ± is
+  the standard deviation over seeds.
+- **forgetting**: how far classes are below their best accuracy so far, in points; mean over classes
+  and the last {LAST} tested rounds ([definition](deviations.md#forgetting)).
+- {COMMANDS}
 """
 
 
@@ -37,7 +51,7 @@ def render(results: Path) -> str:
     """Return the whole page."""
     text = results / "family.md"
     words = [text.read_text(encoding="utf-8")] if text.is_file() else []
-    return "\n".join([INTRODUCTION, *words, *(_section(results, group) for group in groups_of(results))])
+    return wrapped("\n".join([INTRODUCTION, *words, *(_section(results, group) for group in groups_of(results))]))
 
 
 def groups_of(results: Path) -> list[Group]:
@@ -51,19 +65,15 @@ def groups_of(results: Path) -> list[Group]:
 def _section(results: Path, group: Group) -> str:
     named = by_name(group.results)
     rounds = group.results[0].rounds
-    titles = ["method", "seeds", f"accuracy, round {rounds}", "gain over FedAvg", "best", "forgetting", "settings"]
-    lines = [f"| {' | '.join(titles)} |", "|---|---|---:|---:|---:|---:|---|"]
-    base = [last_mean(result.run) for result in named["fedavg"]] if "fedavg" in named else []
+    titles = ["method", "seeds", f"accuracy, round {rounds}", "gain over FedAvg", "forgetting", "settings"]
+    lines = [f"| {' | '.join(titles)} |", "|---|---|---:|---:|---:|---|"]
     for name, seeds in named.items():
-        accuracies = [last_mean(result.run) for result in seeds]
-        gain = f"{100 * (fmean(accuracies) - fmean(base)):+.2f}" if base and name != "fedavg" else ""
         values = [
             name,
             ", ".join(str(result.experiment.seed) for result in seeds),
-            _spread(accuracies),
-            gain,
-            _spread([max(accuracy for _, accuracy in result.run.accuracies) for result in seeds]),
-            _spread([fmean(_forgetting(result)[-LAST:]) for result in seeds]),
+            spread([last_mean(result.run) for result in seeds]),
+            gain_of(seeds, named.get("fedavg", [])) if name != "fedavg" else "",
+            spread([fmean(_forgetting(result)[-LAST:]) for result in seeds]),
             _settings(seeds[0]),
         ]
         lines.append(f"| {' | '.join(values)} |")
@@ -71,20 +81,14 @@ def _section(results: Path, group: Group) -> str:
     parts = [f"## {title_of(group)}", picture, "\n".join(lines)]
     parts.append("\n".join(_blocks("accuracy", named, lambda result: [value for _, value in result.run.accuracies])))
     parts.append("\n".join(_blocks("forgetting", named, _forgetting)))
-    parts += ["\n".join(heterogeneity_lines(group.results, read_partitions(results))).strip()]
-    parts.append(_commands(group.results))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts += [part.strip() for part in heterogeneity(group.results, read_partitions(results))]
+    parts += ["\n".join(commands(group.results)), machines(group.results)]
+    return "\n\n".join(parts)
 
 
 def _forgetting(result: Result) -> list[float]:
     """Return the forgetting at every evaluated round."""
     return list(forgetting(result.run.rows).forgetting)
-
-
-def _spread(values: Sequence[float]) -> str:
-    """Return the mean in %, with the deviation if there are several."""
-    mean = f"{100 * fmean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {100 * stdev(values):.2f}"
 
 
 def _settings(result: Result) -> str:
@@ -104,13 +108,6 @@ def _blocks(what: str, named: dict[str, list[Result]], values_of: Callable[[Resu
         means = [100 * fmean(value for one in found for value in one[max(0, end - LAST) : end]) for end in ends]
         lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
     return lines
-
-
-def _commands(results: Sequence[Result]) -> str:
-    """Return how each run was made: one line for all seeds of a method at one commit."""
-    lines = ["Made by (without where the data lay and the runs went):", ""]
-    lines += dict.fromkeys(f"- {command_of(result)}, commit {commit_of(result.run.environment)}" for result in results)
-    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

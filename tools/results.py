@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedsol.config.experiment import Experiment, read_toml
-from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, differing_keys
+from fedsol.config.overrides import differing_keys, keys_without_effect
 from fedsol.errors import InputError
 from fedsol.paper.numbers import Key
 from fedsol.paper.recipe import Accuracy, Cell, Ours
-from fedsol.paper.store import fingerprint, flat
+from fedsol.paper.store import fingerprint, flat, paper_setting
 from fedsol.runs.find import runs_below
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
@@ -24,6 +24,8 @@ class Result:
     group: str
     name: str
     run: Run
+    lent: bool = False
+    """Whether it is shown in a group that is not its own."""
 
     @property
     def called(self) -> str:
@@ -103,7 +105,7 @@ def read_groups(folder: Path, results: Sequence[Result], page: str) -> list[Grou
             raise InputError(f"{file}: also: {min(taken)!r} is not allowed: the group has a run of that name")
         longest = max(result.rounds for result in own)
         lent = [
-            replace(result.until(longest), group=group, name=name)
+            replace(result.until(longest), group=group, name=name, lent=True)
             for name, other in also.items()
             for result in _named(results, other, file)
         ]
@@ -148,6 +150,11 @@ def at_common_tests(results: Sequence[Result]) -> list[Result]:
 
 def _tested(result: Result) -> set[int]:
     return {number for number, _ in result.run.accuracies}
+
+
+def is_complete(result: Result) -> bool:
+    """Return whether a run has all the rounds that the paper's have."""
+    return result.rounds >= paper_setting(result.experiment).rounds
 
 
 def _tested_only(result: Result, rounds: set[int]) -> Result:
@@ -207,8 +214,8 @@ def _size(result: Result) -> tuple[float, int]:
 
 
 def setting_of(experiment: Experiment) -> str:
-    """Return the same text for runs that differ in method, seed and rounds alone: those that can be compared."""
-    left_out = {*KEYS_WITHOUT_EFFECT, "seed", "rounds"}
+    """Return the same text for runs that differ in method, seed, rounds, precision and tests alone."""
+    left_out = {*keys_without_effect(experiment), *NOT_THE_PAPERS} - {"data.part"}
     values = flat(experiment).items()
     return json.dumps({key: value for key, value in values if key not in left_out and not key.startswith("algorithm.")})
 

@@ -1,17 +1,18 @@
 """Write docs/results.md from `results/`: `python -m tools.results_page results docs/results.md`.
 
-The same files give the same page, byte for byte. Written by hand are `results/discussion.md`, and the words of
-`results/claims.toml`.
+The same files give the same page, byte for byte. The claims, without numbers and verdicts, are `results/claims.toml`.
 """
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH
+from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import keys_without_effect
 from fedsol.core.files import write_atomically
 from fedsol.data.heterogeneity import Heterogeneity
@@ -21,7 +22,7 @@ from fedsol.paper.numbers import Number
 from fedsol.paper.printing import as_markdown
 from fedsol.paper.recipe import Accuracy, Cell, Table, TrainedTable, table_of
 from fedsol.paper.registry import RECIPES
-from fedsol.paper.settings import DATASETS, METHODS
+from fedsol.paper.settings import DATASETS
 from fedsol.paper.store import LAST, first_round_at, last_mean
 from tools.claims import claims
 from tools.partitions import Key, key_of, read_partitions
@@ -30,7 +31,8 @@ from tools.results import (
     Group,
     Index,
     Result,
-    at_common_rounds,
+    at_common_tests,
+    is_complete,
     read_computed_tables,
     read_groups,
     read_results,
@@ -39,23 +41,39 @@ from tools.results import (
 
 INTRODUCTION = """# Results
 
-Real runs of fedsol beside the paper's published numbers. This page is made from the files in
-[results](../results) by `make results`; a test checks that it is current. Every run is listed [below](#every-run) with
-its command, seed and commit.
+Runs of fedsol beside the paper's numbers, made from the files in [results](../results) by
+`make results`. Each run has its experiment, metrics and environment there, and its command and
+commit [below](#learning-curves). The same runs, to sort: [leaderboard](leaderboard.html).
+
+## What was run
+
+All on the complete datasets and, but for the precision, in the paper's setting: 100 clients, 10 a
+round, its CNN, 5 local epochs, batches of 50. [Reproduce](reproduce.md) says how to lengthen a run.
 """
+
+TABLES = """## Tables of the paper
+
+Complete runs only, the accuracy after the last round.
+"""
+
+COMMANDS = """Commands leave out the seed (`--set seed=…`) and the folders of the data (`--set data.root=…`)
+  and of the run (`--out`). Other work ran beside: hours say nothing about a method's cost."""
 
 CURVES = f"""## Learning curves
 
-Test accuracy in %. Single rounds jump, so runs are compared by the mean of the last {LAST} rounds: "gain over FedAvg"
-is the difference of these means, "as FedAvg in round" the first round in which a run's mean of {LAST} is as high as
-FedAvg's last one ("–": never). Runs of one group are compared after the rounds that all of them have; what longer ones
-came to stands below. The paper's numbers are those after all its rounds.
+- **mean of the last {LAST}**: test accuracy in %, mean of the last {LAST} tested rounds, as single rounds
+  jump; ± is the standard deviation over seeds.
+- **as FedAvg in round**: the first round in which this mean is as high as FedAvg's last one, by
+  seed ("–": never).
+- Runs of a group are compared after the rounds, and at the tests, that all of them have. The
+  paper's numbers are after all its rounds.
+- {COMMANDS}
 """
 
 PICTURES = Path("images") / "results"
-
-FIXED = {key: value for key, value in METHODS["FedSOL"].items() if key not in ("strength", "perturb", "rho")}
-"""What the runs of a table of perturbations have in common: all of FedSOL's settings but those that it shows."""
+WIDTH = 100
+BLOCKS = 6
+"""How many means of ten rounds a table shows."""
 
 
 def render(results: Path) -> str:
@@ -63,20 +81,27 @@ def render(results: Path) -> str:
     groups = groups_of(results)
     names = {group.name for group in groups}
     runs = [result for result in read_results(results) if result.group in names]
-    parts = [INTRODUCTION]
-    discussion = results / "discussion.md"
-    if discussion.is_file():
-        parts.append(discussion.read_text(encoding="utf-8"))
-    parts += claims(results / "claims.toml", runs)
-    index = Index(at_common_rounds(runs))
+    computed = read_computed_tables(results)
     all_tables = [table_of(make()) for make in RECIPES.values()]
-    tables = _tables(all_tables, read_computed_tables(results), index)
-    parts += ["## Tables of the paper\n", *tables] if tables else []
-    paper = _paper_numbers([cell for table in all_tables if _shows_accuracy(table) for cell in table.cells], index)
-    partitions = read_partitions(results)
-    parts += [CURVES, *(_group(group, paper, partitions) for group in groups)]
-    parts.append(_every_run(runs))
-    return "\n".join(parts)
+    tables = _tables(all_tables, computed, Index([result for result in runs if is_complete(result)]))
+    cells = [cell for table in all_tables if _shows_accuracy(table) for cell in table.cells]
+    paper = _paper_numbers(cells, Index(runs))
+    parts = [INTRODUCTION, _what_was_run(groups), *heterogeneity(runs, read_partitions(results)), machines(runs)]
+    parts += claims(results / "claims.toml", runs, computed)
+    parts += [TABLES, *tables] if tables else []
+    parts += [CURVES, *(_group(group, paper) for group in groups)]
+    return wrapped("\n".join(parts))
+
+
+def wrapped(text: str) -> str:
+    """Return Markdown with no long lines outside tables, pictures and code; items of lists are indented."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        keeps = len(line) <= WIDTH or line.startswith(("|", "!", "#"))
+        indent = "  " if line.startswith("- ") else ""
+        broken = textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        lines += [line] if keeps else broken
+    return "\n".join(lines)
 
 
 def groups_of(results: Path) -> list[Group]:
@@ -96,6 +121,23 @@ def draw(groups: Sequence[Group], folder: Path) -> list[Path]:
     ]
 
 
+def _what_was_run(groups: Sequence[Group]) -> str:
+    """Return a table of all runs: data, seeds, rounds and precision."""
+    lines = ["| data | runs | seeds | rounds | precision |", "|---|---|---|---:|---|"]
+    for group in groups:
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for name, seeds in by_name(_own(group.results)).items():
+            rounds = " to ".join(map(str, sorted({result.rounds for result in seeds})))
+            alike.setdefault((_seeds(seeds), rounds, seeds[0].experiment.engine.precision), []).append(name)
+        for (seeds_of, rounds_of, precision), names in alike.items():
+            lines.append(f"| {title_of(group)} | {', '.join(names)} | {seeds_of} | {rounds_of} | {precision} |")
+    return "\n".join(lines) + "\n"
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    return ", ".join(str(result.experiment.seed) for result in results)
+
+
 def by_name(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Return the runs of a group by name, the best first."""
     named: dict[str, list[Result]] = {}
@@ -110,23 +152,23 @@ def _shows_accuracy(table: Table) -> bool:
 
 
 def _tables(tables: Sequence[Table], computed: Mapping[str, ComputedTable], index: Index) -> list[str]:
-    """Return every table that has a number of ours, cut to the rows and columns that do."""
-    parts = []
-    for table in tables:
+    """Return every table with a number of ours that no earlier one has, cut to the rows and columns with numbers."""
+    parts, shown = [], set[Path]()
+    for table in sorted(tables, key=lambda table: table.name != "main"):
         trained = index.ours(table.cells) if _shows_accuracy(table) else {}
         made = computed.get(table.name)
         ours = {**(made.numbers if made else {}), **trained}
-        different = {tuple(run.path for run in found.runs) for found in trained.values()}
-        has_numbers = any(cell.paper for cell in table.cells if cell.key in ours)
-        # A table that shares nothing but FedAvg with the runs says nothing.
-        if has_numbers and (len(different) > 1 or made):
-            source = f"- Made by {_source(made.environment)}.\n" if made else ""
-            parts.append(as_markdown(table, ours, "###", only_filled=True) + source)
+        runs = {run.path for found in trained.values() for run in found.runs}
+        if any(cell.paper for cell in table.cells if cell.key in ours) and (made or runs - shown):
+            shown |= runs
+            heading, _, text = as_markdown(table, ours, "###", only_filled=True).partition("\n")
+            name, _, title = heading.partition(": ")
+            parts.append(f"{name}\n\n{title}\n{text}" + (f"\n{_source(made.environment)}.\n" if made else ""))
     return parts
 
 
 def _source(environment: Mapping[str, Any]) -> str:
-    return f"`{environment['command']}` at commit {commit_of(environment)}, on {machine_of(environment)}"
+    return f"Made by `{environment['command']}` at commit {commit_of(environment)}, on {machine_of(environment)}"
 
 
 def commit_of(environment: Mapping[str, Any]) -> str:
@@ -147,69 +189,79 @@ def _paper_numbers(cells: Sequence[Cell], index: Index) -> dict[Path, Number]:
     return found
 
 
-def _group(group: Group, paper: Mapping[Path, Number], partitions: Mapping[Key, Heterogeneity]) -> str:
-    """Return a picture of all runs on the same data, and a table of where they were after the rounds that all have."""
-    common = at_common_rounds(group.results)
-    for result in common:
-        if not result.run.accuracies:
-            raise InputError(f"{result.run.path}: no round up to {result.rounds}, which {group.name} shows, was tested")
+def _group(group: Group, paper: Mapping[Path, Number]) -> str:
+    """Return a picture of all runs on the same data, tables of where they were, and how they were made."""
+    common = at_common_tests(group.results)
+    if not common[0].run.accuracies:
+        raise InputError(f"{group.name}: no round up to {common[0].rounds} was tested in all runs")
     named = by_name(common)
-    runs = {name: seeds[0].experiment for name, seeds in named.items()}
-    bases = {setting_of(run): name for name, run in runs.items() if run.algorithm["name"] == "fedavg"}
+    bases = {setting_of(own[0].experiment): name for name, own in named.items() if _is_fedavg(own[0])}
     ours = {name: fmean(last_mean(result.run) for result in seeds) for name, seeds in named.items()}
     theirs = {
         name: paper[result.run.path] for name, seeds in named.items() for result in seeds if result.run.path in paper
     }
-    titles = ["run", "seeds", "rounds", "last round", f"mean of the last {LAST}", "best", "as FedAvg in round"]
-    titles += ["gain over FedAvg", "paper, all rounds", "paper's gain"]
+    titles = ["run", "seeds", "rounds", f"mean of the last {LAST}", "gain over FedAvg", "as FedAvg in round"]
+    titles += ["paper, all rounds", "paper's gain"]
     lines = [f"| {' | '.join(titles)} |", "|---|---|" + "---:|" * (len(titles) - 2)]
     for name, seeds in named.items():
-        values = [
-            name,
-            ", ".join(str(result.experiment.seed) for result in seeds),
-            " to ".join(map(str, sorted({result.rounds for result in seeds}))),
-            percent(result.run.accuracies[-1][1] for result in seeds),
-            percent(last_mean(result.run) for result in seeds),
-            percent(max(accuracy for _, accuracy in result.run.accuracies) for result in seeds),
-            str(theirs.get(name, "")),
-        ]
-        compared = ["", "", ""]
-        base = bases.get(setting_of(runs[name]), name)
+        gain = reached = their_gain = ""
+        base = bases.get(setting_of(seeds[0].experiment), name)
         if base != name:
-            reached = [first_round_at(ours[base], result.run) for result in seeds]
-            compared[0] = ", ".join("–" if found is None else str(found) for found in reached)
-            compared[1] = f"{100 * (ours[name] - ours[base]):+.2f}"
+            gain = gain_of(seeds, named[base])
+            rounds = [first_round_at(ours[base], result.run) for result in seeds]
+            reached = ", ".join("–" if found is None else str(found) for found in rounds)
             if name in theirs and base in theirs:
-                compared[2] = f"{theirs[name].mean - theirs[base].mean:+.2f}"
-        lines.append(f"| {' | '.join([*values[:-1], *compared[:2], values[-1], compared[2]])} |")
-    lines += heterogeneity_lines(common, partitions)
+                their_gain = f"{theirs[name].mean - theirs[base].mean:+.2f}"
+        values = [name, _seeds(seeds), str(seeds[0].rounds), spread([last_mean(result.run) for result in seeds])]
+        lines.append(f"| {' | '.join([*values, gain, reached, str(theirs.get(name, '')), their_gain])} |")
     picture = f"![Learning curves: {title_of(group)}]({(PICTURES / group.name).as_posix()}.png)"
-    lines += [*_by_rounds(named), *_perturbations(common), *_longer_runs(group.results)]
+    lines += [*_by_rounds(named), *_longer_runs(group.results), "", *commands(_own(group.results))]
     return f"### {title_of(group)}\n\n{picture}\n\n" + "\n".join(lines) + "\n"
 
 
-def heterogeneity_lines(results: Sequence[Result], partitions: Mapping[Key, Heterogeneity]) -> list[str]:
-    """Return how heterogeneous the clients of each seed are; nothing of partitions that are not known."""
-    keys = sorted({key_of(result.experiment) for result in results if result.experiment.data.part == 1}, key=_seed)
-    found = [
-        f"seed {key[2]}: Jensen-Shannon distance {partitions[key].jensen_shannon:.2f}, effective classes "
-        f"{partitions[key].effective_classes:.2f}, Gini of sizes {partitions[key].gini:.2f}"
-        for key in keys
-        if key in partitions
-    ]
-    return ["", f"[How heterogeneous](data.md#how-heterogeneous) the clients are: {'; '.join(found)}."] if found else []
+def _is_fedavg(result: Result) -> bool:
+    return bool(result.experiment.algorithm["name"] == "fedavg")
 
 
-def _seed(key: Key) -> int:
-    return key[2]
+def _own(results: Sequence[Result]) -> list[Result]:
+    """Return the runs that no other group has lent."""
+    return [result for result in results if not result.lent]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the mean in %, with the deviation if there are several."""
+    mean = f"{100 * fmean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * stdev(values):.2f}"
+
+
+def gain_of(seeds: Sequence[Result], base: Sequence[Result]) -> str:
+    """Return what runs have more than those of FedAvg, in points and with the same seeds; nothing without any."""
+    theirs = {result.experiment.seed: last_mean(result.run) for result in base}
+    gains = [last_mean(one.run) - theirs[one.experiment.seed] for one in seeds if one.experiment.seed in theirs]
+    return f"{100 * fmean(gains):+.2f}" if gains else ""
+
+
+def heterogeneity(results: Sequence[Result], partitions: Mapping[Key, Heterogeneity]) -> list[str]:
+    """Return a table of how heterogeneous the clients are, a row by partition; nothing of those that are not known."""
+    whole = [result.experiment for result in results if result.experiment.data.part == 1]
+    rows = {
+        f"| {_data(experiment)} | {experiment.seed} | {found.jensen_shannon:.2f} | {found.effective_classes:.2f} "
+        f"| {found.gini:.2f} |"
+        for experiment in whole
+        if (found := partitions.get(key_of(experiment)))
+    }
+    titles = "| [clients' data](data.md#how-heterogeneous) | seed | Jensen-Shannon distance | effective classes "
+    lines = [f"{titles}| Gini of sizes |", "|---|---:|---:|---:|---:|", *sorted(rows), ""]
+    return ["\n".join(lines)] if rows else []
 
 
 def _by_rounds(named: Mapping[str, Sequence[Result]]) -> list[str]:
-    """Return means of ten rounds each, counted from the end; nothing of a handful of rounds."""
+    """Return some means of ten rounds each, evenly spaced and counted from the end; nothing of a handful of rounds."""
     last = max(row["round"] for seeds in named.values() for row in seeds[0].run.rows)
     if last <= LAST:
         return []
-    blocks = [(max(1, end - LAST + 1), end) for end in range(last, 0, -LAST)][::-1]
+    step = -(-last // (LAST * BLOCKS)) * LAST
+    blocks = [(max(1, end - LAST + 1), end) for end in range(last, 0, -step)][::-1]
     lines = ["", f"| mean of rounds | {' | '.join(f'{first}–{end}' for first, end in blocks)} |"]
     lines.append("|---|" + "---:|" * len(blocks))
     for name, seeds in named.items():
@@ -219,39 +271,6 @@ def _by_rounds(named: Mapping[str, Sequence[Result]]) -> list[str]:
         ]
         lines.append(f"| {name} | {' | '.join(percent(block) if block else '' for block in values)} |")
     return lines
-
-
-def _perturbations(results: Sequence[Result]) -> list[str]:
-    """Return Markdown lines: a row by Lambda and perturbed weights, a column by rho, the means of the last rounds in %.
-
-    Nothing without two values of rho or two kinds of perturbed weights. rho = 0 is FedAvg's run, the same in every row.
-    Left out are runs of FedSOL with another proximal loss than the paper's, and runs of other settings than most have.
-    """
-    by_setting: dict[str, list[Result]] = {}
-    for result in results:
-        by_setting.setdefault(setting_of(result.experiment), []).append(result)
-    alike = max(by_setting.values(), key=len)
-    base = _mean([result for result in alike if result.experiment.algorithm["name"] == "fedavg"])
-    rows: dict[tuple[str, str], dict[float, list[Result]]] = {}
-    for result in alike:
-        table = result.experiment.algorithm
-        if all(table.get(key) == value for key, value in FIXED.items()) and table["rho"] > 0:
-            rows.setdefault((table["strength"], table["perturb"]), {}).setdefault(table["rho"], []).append(result)
-    rhos = sorted({rho for row in rows.values() for rho in row})
-    if len(rhos) < 2 and len({perturb for _, perturb in rows}) < 2:
-        return []
-    titles = ["Lambda", "perturbed", *(["rho = 0 (FedAvg)"] if base else []), *(f"rho = {rho:g}" for rho in rhos)]
-    lines = ["", f"FedSOL by what is perturbed, and rho (mean of the last {LAST} of these rounds):", ""]
-    lines += [f"| {' | '.join(titles)} |", "|---|---|" + "---:|" * (len(titles) - 2)]
-    for (strength, perturb), row in sorted(rows.items()):
-        values = [*([base] if base else []), *(_mean(row.get(rho, [])) for rho in rhos)]
-        lines.append(f"| {' | '.join([f'`{strength}`', perturb, *values])} |")
-    return lines
-
-
-def _mean(results: Sequence[Result]) -> str:
-    """Return the mean over seeds, in %; empty without a run."""
-    return f"{100 * fmean(last_mean(result.run) for result in results):.2f}" if results else ""
 
 
 def _longer_runs(runs: Sequence[Result]) -> list[str]:
@@ -267,56 +286,78 @@ def _longer_runs(runs: Sequence[Result]) -> list[str]:
 
 
 def title_of(group: Group) -> str:
-    """Return `CIFAR-10, LDA alpha = 0.1, cnn`."""
+    """Return `CIFAR-10, Dirichlet 0.1`, and what is not as in the paper or in other groups."""
     experiment = group.results[0].experiment
+    model = f", {experiment.model.name}" if experiment.model.name != "cnn" else ""
+    part = f", {100 * experiment.data.part:g} % of the data" if experiment.data.part < 1 else ""
+    about = f": {group.about}" if group.about else ""
+    return f"{_data(experiment)}{model}{part}{about}"
+
+
+def _data(experiment: Experiment) -> str:
+    """Return `CIFAR-10, Dirichlet 0.1`."""
     names = {name: title for title, name in DATASETS.items()}
     partition = experiment.data.partition
     levels = {
         "sharding": f"sharding s = {partition.shards}",
-        "dirichlet": f"LDA alpha = {partition.alpha:g}",
-        "dirichlet-client": f"Dirichlet per client, alpha = {partition.alpha:g}",
+        "dirichlet": f"Dirichlet {partition.alpha:g}",
+        "dirichlet-client": f"Dirichlet per client {partition.alpha:g}",
     }
-    level = levels.get(partition.kind, partition.kind)
-    part = f", {100 * experiment.data.part:g} % of the data" if experiment.data.part < 1 else ""
-    about = f": {group.about}" if group.about else ""
-    return f"{names.get(experiment.data.name, experiment.data.name)}, {level}, {experiment.model.name}{part}{about}"
+    return f"{names.get(experiment.data.name, experiment.data.name)}, {levels.get(partition.kind, partition.kind)}"
 
 
-def _every_run(results: Sequence[Result]) -> str:
-    """Return command, seed, commit and machine time of every run."""
-    lines = [
-        "## Every run\n",
-        "Each has experiment.toml, metrics.jsonl, summary.json and environment.json in `results/<run>`. The commands "
-        "name neither the folder of the data (`--set data.root=…`) nor that of the run (`--out`).\n",
-        "| run | command | seed | commit | rounds | machine time |",
-        "|---|---|---:|---|---:|---:|",
-    ]
+def commands(results: Sequence[Result]) -> list[str]:
+    """Return a table of how runs were made: what all commands share once, then seeds, commit and hours of each."""
+    made: dict[tuple[str, str, tuple[str, ...]], list[Result]] = {}
     for result in results:
-        seconds = round(sum(row["seconds"] for row in result.run.rows))
-        lines.append(
-            f"| {result.group}/{result.name} | {command_of(result)} | {result.experiment.seed} "
-            f"| {commit_of(result.run.environment)} | {result.rounds} | {seconds // 3600}:{seconds // 60 % 60:02d} h |"
-        )
-    machines = {machine_of(result.run.environment) for result in results}
-    total = sum(row["seconds"] for result in results for row in result.run.rows) / 3600
-    lines.append(f"\nMade on: {'; '.join(sorted(machines))}. Machine time in all: {total:.1f} hours.\n")
-    return "\n".join(lines)
+        made.setdefault((_plain(result), commit_of(result.run.environment), _since(result)), []).append(result)
+    split = [_options(command) for command, *_ in made]
+    alike = len(split) > 1 and len({head for head, _ in split}) == 1
+    shared = [option for option in split[0][1] if alike and all(option in options for _, options in split)]
+    lines = ["| run | command | seeds | commit | hours |", "|---|---|---|---|---:|"]
+    if shared:
+        lines.append(f"| all | {_code(' '.join([split[0][0], *shared]))} `…` | | | |")
+    for ((_, commit, since), own), (head, options) in zip(made.items(), split, strict=True):
+        rest = " ".join(option for option in options if option not in shared)
+        command = _code(f"{'…' if shared else head} {rest}".strip())
+        hours = sum(row["seconds"] for result in own for row in result.run.rows) / 3600
+        names = ", ".join(dict.fromkeys(result.name for result in own))
+        seeds = ", ".join(map(str, sorted({result.experiment.seed for result in own})))
+        texts = [names, "; ".join((command, *since)), seeds, commit, f"{hours:.1f}"]
+        lines.append(f"| {' | '.join(texts)} |")
+    return lines
 
 
-def command_of(result: Result) -> str:
-    """Return the command, and what it takes beside it today: added rounds, a setting whose default has changed."""
-    command = result.run.environment["command"]
-    parts = [f"`{command}`"]
-    parts += [
-        f"then `--set rounds={note['to']}` (at {commit_of(note)})"
-        for note in result.run.environment.get("lengthened", [])
-    ]
-    parts += [f"after round {note['after']} at {commit_of(note)}" for note in result.run.environment.get("went_on", [])]
+def machines(results: Sequence[Result]) -> str:
+    """Return on what runs were made."""
+    return f"Machine: {'; '.join(sorted({machine_of(result.run.environment) for result in results}))}.\n"
+
+
+def _plain(result: Result) -> str:
+    """Return the command of a run without its seed, which has a column of its own."""
+    return str(result.run.environment["command"]).replace(f" --set seed={result.experiment.seed}", "")
+
+
+def _options(command: str) -> tuple[str, list[str]]:
+    """Return what stands before the options, and every option with its values."""
+    head, *options = command.split(" --")
+    return head, [f"--{option}" for option in options]
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|") if text else ""  # else a `|` in it would end the cell
+
+
+def _since(result: Result) -> tuple[str, ...]:
+    """Return what the command takes beside it today: added rounds, a setting whose default has changed."""
+    environment = result.run.environment
+    parts = [f"then `--set rounds={note['to']}` (at {commit_of(note)})" for note in environment.get("lengthened", [])]
+    parts += [f"after round {note['after']} at {commit_of(note)}" for note in environment.get("went_on", [])]
     strength = result.experiment.algorithm.get("strength")
     used = "algorithm.strength" not in keys_without_effect(result.experiment)
-    if used and strength not in (None, DEFAULT_STRENGTH) and "strength=" not in command:
+    if used and strength not in (None, DEFAULT_STRENGTH) and "strength=" not in environment["command"]:
         parts.append(f"today with `--set algorithm.strength={strength}`")
-    return "; ".join(parts).replace("|", "\\|")  # else a `|` in it would end the cell
+    return tuple(parts)
 
 
 def percent(values: Iterable[float]) -> str:

@@ -136,3 +136,14 @@ def test_runs_of_earlier_versions_lack_keys_and_are_in_the_same_setting(board):
     assert "validation = 0.0\n" in text
     file.write_text(text.replace("validation = 0.0\n", "").replace("tau = 3.0\n", ""))
     assert by_method(boards_of(board)[0])["fedsol"].seeds == [0, 1]
+
+
+def test_privacy_that_is_off_is_no_other_setting(board):
+    """Earlier versions wrote the defaults of `[privacy]` where it was off."""
+    file = board / "fedsol-0" / "experiment.toml"
+    text = file.read_text()
+    assert "[privacy]\n" in text
+    file.write_text(text.replace("[privacy]\n", '[privacy]\nclipping = "off"\nnoise_multiplier = 1.0\n'))
+    assert by_method(boards_of(board)[0])["fedsol"].seeds == [0, 1]
+    file.write_text(text.replace("[privacy]\n", "[privacy]\nnoise_multiplier = 1.0\n"))
+    assert by_method(boards_of(board)[0])["fedsol"].seeds == [1]

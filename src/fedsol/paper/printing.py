@@ -29,8 +29,8 @@ class Sheet:
 class Layout:
     """A table ready to be shown.
 
-    With `only_filled`, rows and columns without a number of ours are left out; with `chosen`, columns that have neither
-    one of these cells nor a number of ours.
+    With `only_filled`, rows and columns without a number of ours are left out, and the notes; with `chosen`, columns
+    that have neither one of these cells nor a number of ours.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Layout:
         if missing and not self.only_filled:
             whose = "the paper's" if self.compared else "the"
             remarks.append(f"{missing} of {whose} {len(own)} cells are not run (blank)")
-        return [*remarks, *self._passing(), *self.table.heading.notes]
+        return [*remarks, *self._passing(), *([] if self.only_filled else self.table.heading.notes)]
 
     def _passing(self) -> Iterator[str]:
         """Say in which round the rows that the table asks for pass FedAvg's last accuracy, with all seeds' rounds."""

@@ -13,6 +13,7 @@ from fedsol.config.algorithm import find_algorithm
 from fedsol.config.catalog import ALGORITHMS
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, as_text, flatten
+from fedsol.config.privacy import privacy_is_on
 from fedsol.config.tables import DataSettings
 from fedsol.config.task import Measure
 from fedsol.core.statistics import MeanStd, known_mean, sample_mean_std
@@ -187,7 +188,9 @@ def _setting(run: Run) -> dict[str, Any]:
     """Return what methods share in a fair comparison, with dotted keys."""
     ignored = {*KEYS_WITHOUT_EFFECT, *WATCHED, PRECISION, "seed"}
     settings = {**_defaults(), **run.settings}
-    kept = {key: value for key, value in settings.items() if key not in ignored and not key.startswith("algorithm.")}
+    privacy = {key.removeprefix("privacy."): settings[key] for key in settings if key.startswith("privacy.")}
+    tables = ("algorithm.",) if privacy_is_on(privacy) else ("algorithm.", "privacy.")
+    kept = {key: value for key, value in settings.items() if key not in ignored and not key.startswith(tables)}
     rounds = settings.get("rounds") if run.stopped else len(run.rows)
     return {**kept, "rounds": rounds, "data.sha256": str(run.environment.get("data_sha256", ""))[:12]}
 
