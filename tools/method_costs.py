@@ -20,12 +20,12 @@ from tools.personal_table import filled
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "algorithms"
 TITLES = {
     "fedsol": "FedSOL",
-    "fedsol-ablation": "its ablation A1",
+    "fedsol-ablation": "FedSOL's ablation A1",
     "fedlesam-s": "FedLESAM-S",
     "fedlesam-d": "FedLESAM-D",
     "perturbed": "`perturbed`",
 }
-"""Of the methods whose page has another heading; the others are called what their page is."""
+"""Titles of methods whose page has another heading."""
 PLACES = {"fedsol-ablation": "ablation", "fedlesam-s": "fedlesam", "fedlesam-d": "fedlesam"}
 FURTHER: dict[str, list[dict[str, Any]]] = {
     "fednova": [{"control": True}],
@@ -34,9 +34,10 @@ FURTHER: dict[str, list[dict[str, Any]]] = {
         {"direction": direction, "strength": "fixed"} for direction in ("local", "last-change", "momentum", "control")
     ],
 }
-"""Settings that cost something else than the defaults."""
+"""Settings whose cost differs from that of the defaults."""
 HEAD = (
-    "| method | FLOPs of a step | bytes down | bytes up | kept on a client | on the server |\n|---|---|---|---|---|---|"
+    "| method | FLOPs per step | bytes down | bytes up | state on a client | state on the server |\n"
+    "|---|---|---|---|---|---|"
 )
 
 
@@ -62,7 +63,7 @@ def _row(base: Federation, name: str, settings: dict[str, Any], plain: int) -> s
     model, server = size_in_bytes(federation.initial_weights()), federation.initial_server()
     traffic = bytes_per_client(federation)
     batches = algorithm.batches_per_step
-    step = f"{_flops(federation) / plain:.2f}" + (f", of {batches} batches" if batches > 1 else "")
+    step = f"{_flops(federation) / plain:.2f}" + (f" ({batches} batches)" if batches > 1 else "")
     cells = [step, *(_size(n, model) for n in (traffic.down, traffic.up, traffic.state))]
     return f"| {label} | {' | '.join(cells)} | {_size(size_in_bytes(server.state), model)} |"
 
