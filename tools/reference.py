@@ -1,6 +1,7 @@
 """Write docs/experiment.md, the reference of every key of an experiment file, and `listing.json`, from the code."""
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,17 @@ from tools import listing
 
 INTRODUCTION = """# The experiment file
 
-Every key, its default and what is allowed. A file needs only the keys that differ from the defaults; `fedsol run`
-writes the complete, resolved file into the run directory. `--set table.key=value` replaces a key on the command line
-(the value in TOML notation; a bare word is a string). An unknown key or a wrong value is an error that names it.
-Counts are at most 1,000,000,000. Models and batches that do not fit into this machine's memory are refused.
+Every key, its default and what is allowed.
 
-This page is made from the code by `make docs`.
+- A file needs only the keys that differ from the defaults. `fedsol run` writes the complete file
+  into the run directory.
+- `--set table.key=value` replaces a key on the command line. The value is in TOML notation; a bare
+  word is a string.
+- An unknown key or a wrong value is an error that names it.
+- Counts are at most 1,000,000,000. Models and batches that do not fit into this machine's memory
+  are refused.
+
+`make docs` makes this page from the code.
 """
 
 
@@ -26,9 +32,9 @@ def render() -> str:
     for name, table in TABLES.items():
         heading = f"## `[{name}]`" if name else "## Top level"
         parts.append(f"{heading}\n\n{_table(table)}\n")
-    parts.append("## `[algorithm]`\n\n`name` is one of these, or `module:Class` for one of your own.\n")
+    parts.append("## `[algorithm]`\n\n`name` is one of these, or `module:Class` of your own.\n")
     for row in listing.algorithms():
-        parts.append(f"### `{row['name']}`\n\n{row['description']}\n")
+        parts.append(f"### `{row['name']}`\n\n{_wrapped(row['description'])}\n")
         if row["settings"]:
             lines = [_line(item) for item in row["settings"]]
             parts.append("\n".join([_HEADER, *lines]) + "\n")
@@ -45,6 +51,10 @@ def _table(table: type[Settings]) -> str:
 def _line(row: dict[str, Any]) -> str:
     default = "" if row["default"] is None else f"`{toml_value(row['default'])}`"
     return f"| `{row['name']}` | {default} | {_cell(row['allowed'])} | {_cell(row['help'])} |"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, break_on_hyphens=False)
 
 
 def _cell(text: str) -> str:

@@ -21,7 +21,7 @@ class FedACG(Algorithm):
     `w`, the clients' average, is evaluated, not what is sent. With `lam = 0` and `beta = 0` it is FedAvg.
     """
 
-    lam: Share = setting(0.85, "share of the momentum that is kept each round")
+    lam: Share = setting(0.85, "share of the momentum kept each round")
     beta: NonNegative = setting(0.01, "factor of the squared distance")
 
     def init_server(self, parameters: Weights) -> State:

@@ -19,7 +19,7 @@ class FedExP(Algorithm):
 
     compares_updates = True
 
-    epsilon: NonNegative = setting(1e-3, "keeps the step finite where the mean change is near 0")
+    epsilon: NonNegative = setting(1e-3, "keeps the step finite when the mean change is near 0")
 
     def aggregate(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
         averaged, anchor = super().aggregate(server, updates), pick(server.weights, server.parameters)

@@ -16,8 +16,8 @@ class FedGAMMA(PerturbedAlgorithm):
     With `rho = 0` it is SCAFFOLD.
     """
 
-    rho: NonNegative = setting(0.1, "distance")
-    steps: StepCount = setting("momentum-corrected", "how local steps are counted in a new control variate")
+    rho: NonNegative = setting(0.1, "length of the perturbation")
+    steps: StepCount = setting("momentum-corrected", "how local steps are counted; `plain` ignores momentum")
 
     @property
     def perturbation(self) -> Perturbation:

@@ -12,13 +12,13 @@ from fedsol.config.fields import NonNegative, Positive, setting
 
 @dataclass(frozen=True)
 class FedLESAM(PerturbedAlgorithm):
-    """Local gradient at weights perturbed along `w_old - a`, from what the client received now to what it did before.
+    """Local gradient at weights perturbed along `w_old - a`, the last change of the global model that the client saw.
 
     Fan et al., "Locally Estimated Global Perturbations are Better than Local Perturbations for Federated
     Sharpness-aware Minimization", ICML 2024. In a client's first job, and with `rho = 0`, it is FedAvg.
     """
 
-    rho: NonNegative = setting(0.1, "distance")
+    rho: NonNegative = setting(0.1, "length of the perturbation")
 
     @property
     def perturbation(self) -> Perturbation:
@@ -33,7 +33,7 @@ class FedLESAM(PerturbedAlgorithm):
 class FedLESAMS(FedLESAM):
     """FedLESAM with SCAFFOLD's correction (FedLESAM-S). With `rho = 0` it is SCAFFOLD."""
 
-    steps: StepCount = setting("momentum-corrected", "how local steps are counted in a new control variate")
+    steps: StepCount = setting("momentum-corrected", "how local steps are counted; `plain` ignores momentum")
 
     @property
     def corrector(self) -> Scaffold:

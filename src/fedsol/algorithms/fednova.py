@@ -28,7 +28,7 @@ class FedNova(ProximalAlgorithm):
     needs_sgd = True
     numbers_of_steps = (STEPS, controls.FACTOR)
 
-    control: bool = setting(False, "correct local gradients by control variates, as SCAFFOLD does")
+    control: bool = setting(False, "also correct local gradients with control variates, as SCAFFOLD does")
 
     def __post_init__(self) -> None:
         if self.usage != "auxiliary" and not self.control:

@@ -9,7 +9,7 @@ from fedsol.config.fields import PositiveShare, setting
 
 @dataclass(frozen=True)
 class FedRep(Algorithm):
-    """FedAvg of the body; a client first fits its own classifier to the body it received, then the body to that.
+    """FedAvg of the body; each client first fits its own classifier to the body, then the body to the classifier.
 
     Collins et al., "Exploiting Shared Representations for Personalized Federated Learning", ICML 2021, algorithm 1. The
     local optimizer starts anew with each part.

@@ -21,7 +21,7 @@ class FedSAM(Algorithm):
     al., ICLR 2021, equation 2. With `rho = 0` it is FedAvg.
     """
 
-    rho: NonNegative = setting(0.1, "distance")
+    rho: NonNegative = setting(0.1, "length of the perturbation")
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         return gradients.sharpness_aware(task, weights, batch, self.rho)
@@ -35,7 +35,7 @@ class FedASAM(Algorithm):
     al., ICML 2021, equation 9. With `rho = 0` it is FedAvg.
     """
 
-    rho: NonNegative = setting(1.0, "distance, relative to the weights")
+    rho: NonNegative = setting(1.0, "length of the perturbation, relative to the weights")
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         return gradients.adaptive_sharpness_aware(task, weights, batch, self.rho)

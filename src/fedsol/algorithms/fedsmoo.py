@@ -17,7 +17,7 @@ class FedSMOO(PerturbedAlgorithm):
     `rho = 0` it is FedDyn.
     """
 
-    rho: NonNegative = setting(0.1, "distance")
+    rho: NonNegative = setting(0.1, "length of the perturbation")
     alpha: Positive = setting(0.1, "strength of FedDyn's regularizer")
 
     @property

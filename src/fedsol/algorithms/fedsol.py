@@ -21,7 +21,7 @@ class FedSOL(ProximalAlgorithm):
     equations 5 to 8 and algorithm 1. With `rho = 0` it is FedAvg exactly. The other usages are the paper's table 1.
     """
 
-    usage: Usage = setting("perturbed", "FedSOL itself, or the same loss added to the local one or projected out")
+    usage: Usage = setting("perturbed", "`perturbed` is FedSOL; the others add the proximal loss or project it out")
     perturb: Where = setting("head", "what is perturbed: all weights, all but the classifier, or the classifier alone")
     proximal: ProximalName = setting("kl", "the proximal loss")
     tau: Positive = setting(3.0, "temperature of the divergences")

@@ -23,9 +23,9 @@ class FedSpeed(Algorithm):
     2023. The client sends `w - lam h_i`, with the new `h_i`; the server only averages.
     """
 
-    rho: NonNegative = setting(0.1, "distance")
+    rho: NonNegative = setting(0.1, "length of the perturbation")
     alpha: Share = setting(1.0, "share of the gradient at SAM's point; the rest is the local gradient")
-    lam: Positive = setting(10.0, "the squared distance to the anchor is divided by twice this")
+    lam: Positive = setting(10.0, "pull toward the anchor: the squared distance divided by 2 lam")
 
     def init_client(self, parameters: Weights, buffers: Weights) -> State:
         return prefixed(HISTORY, zeros(parameters))

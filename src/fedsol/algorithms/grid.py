@@ -34,14 +34,14 @@ FIXED_ONLY: dict[DirectionName, str] = {
 
 @dataclass(frozen=True)
 class Perturbed(PerturbedAlgorithm):
-    """Local gradient at weights perturbed along any direction, with any correction; named methods are points of it.
+    """Local gradient at weights perturbed along any direction, with any correction; named methods are special cases.
 
     `g = correct(grad L(w + eps))`, `eps = rho Lambda (.) d / ||d||`: see docs/algorithms/perturbed.md. With its
     defaults it is FedSOL; with `rho = 0` it is the method of its correction.
     """
 
     direction: DirectionName = setting(
-        "proximal", "d: gradient of the local or of a proximal loss, last change, momentum, or with dual variables"
+        "proximal", "gradient of the local or proximal loss, last global change, momentum, or dual variables (control)"
     )
     rho: NonNegative = setting(2.0, "strength of the perturbation")
     strength: Strength = setting(
@@ -51,7 +51,7 @@ class Perturbed(PerturbedAlgorithm):
     proximal: ProximalName = setting("kl", "proximal: the proximal loss")
     tau: Positive = setting(3.0, "proximal: temperature of the divergences")
     correction: CorrectionName = setting(
-        "none", "what is added to the gradient: nothing, as SCAFFOLD, as FedDyn, or as FedCM"
+        "none", "correction of the gradient: none, or that of SCAFFOLD, FedDyn or FedCM"
     )
     alpha: Positive = setting(0.1, "dynamic: strength of the regularizer; momentum: share of the local gradient")
 

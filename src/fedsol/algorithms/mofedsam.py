@@ -16,7 +16,7 @@ class MoFedSAM(PerturbedAlgorithm):
     it is FedCM.
     """
 
-    rho: NonNegative = setting(0.1, "distance")
+    rho: NonNegative = setting(0.1, "length of the perturbation")
     alpha: PositiveShare = setting(0.1, "share of the local gradient; the rest is the last round's mean gradient")
 
     @property

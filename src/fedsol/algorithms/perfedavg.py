@@ -24,7 +24,7 @@ class PerFedAvg(Algorithm):
 
     batches_per_step = 2
 
-    outer_lr: Positive = setting(0.01, "step that is applied; the step before it has the learning rate of the round")
+    outer_lr: Positive = setting(0.01, "step that is applied; the one before it has the learning rate of the round")
 
     def learning_rate(self, lr: float) -> float:
         return self.outer_lr

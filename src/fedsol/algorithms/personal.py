@@ -9,13 +9,13 @@ from fedsol.config.fields import Count, NonNegative, Positive, PositiveShare, Sh
 
 @dataclass(frozen=True)
 class LocalOnly(Algorithm):
-    """No federation: every client trains the initial model on its own data, as `fedsol personalize` then does.
+    """No federation: `fedsol personalize` trains the initial model on each client's own data.
 
     In a run no client takes part, so the global model stays unchanged; a single round is the default.
     """
 
     epochs: Count = setting(200, "passes over the client's data")
-    lr_decay: PositiveShare = setting(0.99, "factor applied to the learning rate after each epoch")
+    lr_decay: PositiveShare = setting(0.99, "factor on the learning rate after each epoch")
 
     def personal_settings(self) -> dict[str, Any]:
         return {"method": "local-only", "epochs": (self.epochs,), "lr_decay": self.lr_decay}
@@ -23,7 +23,7 @@ class LocalOnly(Algorithm):
 
 @dataclass(frozen=True)
 class Ditto(Algorithm):
-    """FedAvg, and personal models that are trained on the local loss plus `lam / 2 ||v - w||^2`, `w` the global one.
+    """FedAvg; personal models `v` add a pull to the global `w`, `lam / 2 ||v - w||^2`, to the local loss.
 
     Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, equation 1, whose second
     part is solved when the first is done: `fedsol personalize` starts at the final global weights and can do so on top
@@ -38,7 +38,7 @@ class Ditto(Algorithm):
 
 @dataclass(frozen=True)
 class KNNPer(Algorithm):
-    """FedAvg whose personal models also ask the nearest neighbors among the client's own samples.
+    """FedAvg; personal models also ask the nearest neighbors among the client's own samples.
 
     Marfoq et al., "Personalized Federated Learning through Local Memorization", ICML 2022. The federation is FedAvg's;
     the settings are those of `fedsol personalize`, which can use them on top of any other method.
@@ -47,7 +47,7 @@ class KNNPer(Algorithm):
     tasks = ("classification",)
 
     k: Count = setting(5, "number of neighbors")
-    capacity: Count = setting(500, "samples that a client remembers")
+    capacity: Count = setting(500, "number of samples that a client remembers")
     mixing: Share = setting(0.5, "weight of the neighbors' answer; the rest is the model's")
     scale: Positive = setting(1.0, "a neighbor at distance d counts exp(-d^2 / (features x scale))")
 

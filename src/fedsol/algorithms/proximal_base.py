@@ -28,7 +28,10 @@ class ProximalAlgorithm(Algorithm):
     out of the local gradient (FedSOL's table 1), `perturbed` is FedSOL with this loss (its table of combinations).
     """
 
-    usage: Usage = setting("auxiliary", "added to the local loss, projected out of its gradient, or as in FedSOL")
+    usage: Usage = setting(
+        "auxiliary",
+        "use of the proximal loss: added, projected out, or perturbing the weights",
+    )
     rho: NonNegative = setting(2.0, "perturbed: strength of the perturbation")
     strength: Strength = setting(
         DEFAULT_STRENGTH, "perturbed: Lambda is 1 (fixed), or |w - a| over its norm per tensor or per column"

@@ -27,7 +27,7 @@ class Scaffold(ProximalAlgorithm):
     needs_sgd = True
     numbers_of_steps = (controls.FACTOR,)
 
-    steps: StepCount = setting("momentum-corrected", "how local steps are counted in a new control variate")
+    steps: StepCount = setting("momentum-corrected", "how local steps are counted; `plain` ignores momentum")
 
     def init_server(self, parameters: Weights) -> State:
         return controls.initial(controls.GLOBAL, parameters)

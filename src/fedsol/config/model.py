@@ -12,11 +12,11 @@ class LoraSettings(Settings):
     """`[model.lora]`: train low-rank adapters of linear layers, and the classifier; everything else is frozen."""
 
     rank: Count | None = setting(None, "rank of an adapter; off by default")
-    alpha: Positive = setting(16.0, "an adapter counts alpha / rank times")
+    alpha: Positive = setting(16.0, "adapters are scaled by alpha / rank")
     targets: str | None = setting(
         None,
-        "a regular expression found in the names of the layers that get adapters (default: all but the classifier, "
-        "which is trained itself unless it is a target)",
+        "regular expression: layers whose names match get adapters (default: all but the classifier, which is trained "
+        "itself unless it is a target)",
         min_length=1,
     )
 
@@ -36,7 +36,7 @@ class ModelSettings(Settings):
     """`[model]`: which network."""
 
     name: str | None = setting(
-        None, "a model's name or `module:factory` (default: cnn; small for tiny images, mlp for vectors)"
+        None, "name of a model, or `module:factory` (default: cnn; small for tiny images, mlp for vectors)"
     )
     head: str | None = setting(None, "name of the classifier layer of your own model (default: detected)")
     options: dict[str, Any] = setting({}, "arguments of the model's factory")

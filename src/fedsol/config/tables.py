@@ -38,15 +38,21 @@ class PartitionSettings(Settings):
 
     kind: Literal[
         "iid", "sharding", "dirichlet", "dirichlet-client", "classes", "quantity", "file", "own", "own-grouped"
-    ] = setting("dirichlet", "`own` uses the client ids that come with the data, and is the default with `data.client`")
+    ] = setting(
+        "dirichlet",
+        "kind of split; `own` uses the client ids in the data (the default if `data.client` is set)",
+    )
     clients: Count | None = setting(None, "number of clients (default: the paper's)")
-    alpha: float = setting(0.1, "dirichlet, dirichlet-client: smaller is more heterogeneous", gt=0)
-    cap: bool = setting(True, "dirichlet: a client that has reached the average size gets no more classes")
+    alpha: float = setting(0.1, "dirichlet, dirichlet-client: concentration; smaller is more heterogeneous", gt=0)
+    cap: bool = setting(True, "dirichlet: a client that has reached the average size gets no further classes")
     min_size: Count = setting(10, "dirichlet, quantity: minimum number of samples per client")
-    classes: Count = setting(2, "classes: how many every client has")
-    sizes: Literal["log-normal", "power-law"] = setting("log-normal", "quantity: the law of the clients' sizes")
+    classes: Count = setting(2, "classes: number of classes per client")
+    sizes: Literal["log-normal", "power-law"] = setting("log-normal", "quantity: distribution of the clients' sizes")
     skew: float = setting(
-        1.0, "quantity: 0 for equal sizes; standard deviation of their logarithm, or exponent of the law", ge=0, le=100
+        1.0,
+        "quantity: standard deviation of the log sizes, or exponent of the power law; 0 for equal sizes",
+        ge=0,
+        le=100,
     )
     shards: Count = setting(2, "sharding: shards per client")
     balance: Literal["size", "class"] = setting(
@@ -56,7 +62,7 @@ class PartitionSettings(Settings):
     held_out: float = setting(0.0, "share of each client's samples that form its hold-out set", ge=0, lt=1)
     unseen: float = setting(
         0.0,
-        "share of the clients that never take part; `fedsol personalize` reports them apart",
+        "share of the clients that never take part; `fedsol personalize` reports them separately",
         ge=0,
         lt=1,
     )
@@ -66,9 +72,9 @@ class AugmentationSettings(Settings):
     """`[data.augmentation]`: overrides the dataset's training transform, key by key."""
 
     pad: Pixels | None = setting(None, "pad by this many pixels and crop back")
-    pad_mode: Literal["zero", "reflect"] | None = setting(None, "what to pad with: zeros or the mirrored image")
+    pad_mode: Literal["zero", "reflect"] | None = setting(None, "what to pad with: zeros, or the mirrored image")
     flip: bool | None = setting(None, "mirror half of the images")
-    cutout: Pixels | None = setting(None, "side of the square that is blanked out; 0 for none")
+    cutout: Pixels | None = setting(None, "side of the square that is set to zero; 0 for none")
 
 
 class PrivateSettings(Settings):
@@ -78,12 +84,12 @@ class PrivateSettings(Settings):
     inputs: Literal["images", "features", "table"] = setting("images", "uint8 images, floats, or rows of columns")
     numbers: dict[str, list[float]] = setting({}, "table: columns of numbers, each with the mean and std that scale it")
     categories: dict[str, list[str]] = setting({}, "table: columns of categories, each with all its values")
-    classes: int | None = setting(None, "number of classes, if labels are 0, 1, 2 …", ge=2, le=LARGEST_COUNT)
+    classes: int | None = setting(None, "number of classes, if labels are numbers (0, 1, 2 …)", ge=2, le=LARGEST_COUNT)
     class_names: list[str] = setting([], "names of the classes, if labels or folders have names")
     mean: list[float] = setting([0.5], "pixel mean of images scaled to 0 … 1, per channel", min_length=1)
-    std: list[Positive] = setting([0.5], "pixel standard deviation, likewise", min_length=1)
-    target_mean: list[float] = setting([], "regression: the mean of each target, by which all nodes standardize")
-    target_std: list[Positive] = setting([], "regression: the standard deviation, likewise")
+    std: list[Positive] = setting([0.5], "pixel standard deviation, per channel", min_length=1)
+    target_mean: list[float] = setting([], "regression: mean of each target, with which all nodes standardize")
+    target_std: list[Positive] = setting([], "regression: standard deviation of each target")
     test: str | None = setting(None, "the server's own test set, if it has one: a table, .npz file or image folder")
 
     @field_validator("numbers")
@@ -100,45 +106,46 @@ class DataSettings(Settings):
 
     name: str = setting(
         "digits",
-        "a dataset's name, a CSV, Parquet or .npz file, an image folder, `hf:` and a Hugging Face dataset, "
+        "name of a dataset, a .csv, .parquet or .npz file, an image folder, `hf:NAME` of a Hugging Face dataset, or "
         "`module:function`; `private`: only the nodes have it",
         min_length=1,
     )
     root: str = setting("data", "folder that holds the named datasets")
-    download: bool = setting(True, "fetch files of a named dataset that are missing")
-    channels: Literal[1, 3] | None = setting(None, "channels a model sees (default: the dataset's)")
-    image_size: Side | None = setting(None, "image folders: resize to this side")
+    download: bool = setting(True, "download missing files of a named dataset")
+    channels: Literal[1, 3] | None = setting(None, "channels of the model's input (default: the dataset's)")
+    image_size: Side | None = setting(None, "image folders: resize to this width and height")
     layout: Literal["class", "client/class"] = setting("class", "image folders: what the folder levels mean")
     test_fraction: float | None = setting(
-        None, "your own data without a test set: share that becomes the test set", gt=0, lt=1
+        None, "your own data without a test set: share of the samples that becomes the test set", gt=0, lt=1
     )
-    test: str | None = setting(None, "tables: the file with the test rows; Hugging Face: the split with them")
-    target: str | list[str] | None = setting(None, "tables: the column to predict; several for targets or labels")
-    features: list[str] = setting([], "tables: the columns that a model sees (default: all others)")
-    categorical: list[str] = setting([], "tables: columns of numbers that are categories; text always is")
-    client: str | None = setting(None, "tables: the column that names each row's client")
+    test: str | None = setting(None, "tables: file with the test rows; Hugging Face: name of the test split")
+    target: str | list[str] | None = setting(None, "tables: column to predict; a list for several targets or labels")
+    features: list[str] = setting([], "tables: columns that are the model's input (default: all others)")
+    categorical: list[str] = setting([], "tables: numeric columns to treat as categories; text columns always are")
+    client: str | None = setting(None, "tables: column with the client of each row")
     missing: Literal["refuse", "mean", "median"] = setting(
-        "refuse", "tables: what replaces a missing number (of the training rows); missing text is a category of its own"
+        "refuse",
+        "tables: what replaces a missing number (statistics of the training rows); missing text is its own category",
     )
     separator: str | None = setting(
-        None, "CSV: the character between columns (default: detected)", min_length=1, max_length=1
+        None, "CSV: character between columns (default: detected)", min_length=1, max_length=1
     )
     cache: str | None = setting(
-        None, "image folders, large tables: where decoded images and rows are stored (default: next to them)"
+        None, "image folders, large tables: folder for decoded images and rows (default: beside the data)"
     )
     part: float = setting(
-        1.0, "share of every client's samples and of the test set to use, for a quick trial", gt=0, le=1
+        1.0, "for a quick trial: share of each client's samples and of the test set to use", gt=0, le=1
     )
     shift: Literal["none", "invert", "rotate", "dim", "mixed"] = setting(
         "none",
-        "feature skew: every second client sees its images inverted (or dimmed), clients see them turned by 0 to 3 "
-        "quarters, or in turn as they are, inverted, turned and dimmed",
+        "feature skew: `invert` or `dim` changes the images of every second client; `rotate` turns those of client k "
+        "by k mod 4 quarters; `mixed`: client by client unchanged, inverted, turned, dimmed",
     )
     validation: float = setting(
-        0.0, "share of the training samples that chooses the best round; nobody trains on it", ge=0, lt=1
+        0.0, "share of the training samples held back to choose the best round; no client trains on it", ge=0, lt=1
     )
     validation_by: Literal["client", "central"] = setting(
-        "client", "who has that share: each client, of its own samples, or the server, of the whole training set"
+        "client", "who holds the validation samples: each client its own, or the server (`central`)"
     )
     partition: PartitionSettings = PartitionSettings()
     augmentation: AugmentationSettings = AugmentationSettings()
@@ -172,13 +179,13 @@ class DataSettings(Settings):
 class ClientSettings(Settings):
     """`[client]`: local training."""
 
-    epochs: Count = setting(5, "passes over the client's data in a round")
-    steps: Count | None = setting(None, "steps in a round instead of `epochs`: the same number for every client")
+    epochs: Count = setting(5, "passes over the client's data per round")
+    steps: Count | None = setting(None, "local steps per round, the same for every client; replaces `epochs`")
     batch_size: Count = setting(50, "samples per step")
     lr: float = setting(0.01, "learning rate of round 1", gt=0)
-    momentum: float = setting(0.9, "starts from 0 for every client and round", ge=0, lt=1)
+    momentum: float = setting(0.9, "momentum of SGD; starts at 0 for every client and round", ge=0, lt=1)
     weight_decay: float = setting(1e-5, "weight decay of the optimizer", ge=0)
-    optimizer: str = setting("sgd", "a class of torch.optim; sgd takes `momentum`")
+    optimizer: str = setting("sgd", "a class of torch.optim; `momentum` is for sgd")
     optimizer_options: dict[str, Any] = setting({}, "further arguments of the optimizer")
     clip_norm: float | None = setting(None, "maximum norm of a gradient; longer ones are clipped", gt=0)
     trains: Literal["all", "body"] = setting(
@@ -190,16 +197,16 @@ class ServerSettings(Settings):
     """`[server]`: rounds as the server sees them."""
 
     fraction: float | None = setting(None, "share of clients sampled each round (default: the dataset's)", gt=0, le=1)
-    weighting: Literal["size", "uniform"] = setting("size", "weights in the average: by number of examples, or equal")
+    weighting: Literal["size", "uniform"] = setting("size", "weights in the average: by number of samples, or equal")
     lr_schedule: Literal["exponential", "cosine"] = setting(
-        "exponential", "`lr_decay` per round, or a cosine from lr to 0"
+        "exponential", "`exponential`: times `lr_decay` per round; `cosine`: from `client.lr` to 0"
     )
-    lr_decay: float = setting(0.99, "factor applied to the learning rate after each round", gt=0, le=1)
+    lr_decay: float = setting(0.99, "factor on the learning rate after each round", gt=0, le=1)
     aggregation: Literal["mean", "median", "trimmed-mean", "krum", "geometric-median"] = setting(
-        "mean", "how updates are combined; all but the first tolerate some faulty updates and ignore client sizes"
+        "mean", "how updates are combined; all but `mean` tolerate some faulty updates and ignore client sizes"
     )
     trim: float = setting(
-        0.1, "trimmed-mean: share cut off at each end; krum: share of updates taken for faulty", ge=0, lt=0.5
+        0.1, "trimmed-mean: share cut off at each end; krum: share of updates assumed faulty", ge=0, lt=0.5
     )
     exchange: str = setting(
         "all",
@@ -213,29 +220,29 @@ class ServerSettings(Settings):
     )
     max_change: float | None = setting(
         None,
-        "largest change of an update, as a multiple of the median of recent changes; beyond it the update is rejected; "
-        "0 for no bound (default: 10 in a deployment, 0 in a simulation)",
+        "updates whose change exceeds this multiple of the median of recent changes are rejected; 0 for no bound "
+        "(default: 10 in a deployment, 0 in a simulation)",
         ge=0,
     )
     max_share: float | None = setting(
         None,
-        "largest weight of one update in the average; the rest goes to the others by their size (default: 0.5 in a "
-        "deployment of private data, otherwise 1)",
+        "largest weight of one update in the average; the others share the rest by size (default: 0.5 in a deployment "
+        "of private data, otherwise 1)",
         gt=0,
         le=1,
     )
     lr: float = setting(
-        1.0, "step size of plain averaging: the share of the way to a round's average that the model moves", gt=0
+        1.0, "step size of `average`: how far the model moves toward a round's average, as a share", gt=0
     )
     optimizer: Literal["average", "momentum", "adam", "yogi"] = setting(
-        "average", "how a round's average is applied: as is, or by FedAvgM, FedAdam, FedYogi"
+        "average", "how a round's average is applied: as it is, or by FedAvgM, FedAdam or FedYogi"
     )
     optimizer_lr: float | None = setting(
         None, "learning rate of the server optimizer (default: 1 for momentum, otherwise 0.01)", gt=0
     )
     optimizer_momentum: float = setting(0.9, "momentum of the server optimizer, or beta 1", ge=0, lt=1)
     optimizer_beta2: float = setting(0.99, "beta 2 of adam and yogi", ge=0, lt=1)
-    optimizer_epsilon: float = setting(1e-3, "adaptivity of adam and yogi", gt=0)
+    optimizer_epsilon: float = setting(1e-3, "epsilon in the divisor of adam and yogi", gt=0)
     evaluate_every: Count = setting(1, "rounds between global evaluations")
     evaluate_last: Count = setting(1, "number of final rounds that are always evaluated")
     evaluate_clients: Count | None = setting(
@@ -244,10 +251,11 @@ class ServerSettings(Settings):
     evaluate_batch: Count = setting(50, "batch size of evaluations")
     checkpoint_every: Count = setting(1, "rounds between checkpoints")
     patience: Count | None = setting(
-        None, "stop after so many evaluated rounds without a better result on the validation set"
+        None, "stop after this many evaluated rounds without a better result on the validation set"
     )
     stop_at: float | None = setting(
-        None, "stop at this result (such as accuracy 0.9) on the validation set; without one, on the test set"
+        None,
+        "stop at this result (such as accuracy 0.9) on the validation set, or without one on the test set",
     )
 
     @field_validator("exchange")
@@ -266,19 +274,23 @@ class ServerSettings(Settings):
 class FaultSettings(Settings):
     """`[faults]`: an unreliable federation, simulated. Shares are probabilities for each sampled client and round."""
 
-    dropout: float = setting(0.0, "that it never answers", ge=0, le=1)
-    stragglers: float = setting(0.0, "that it does only a share of its local steps", ge=0, le=1)
-    straggler_work: float = setting(0.5, "that share", gt=0, le=1)
-    late: float = setting(0.0, "that its update arrives one round late", ge=0, le=1)
-    corrupted: float = setting(0.0, "that its update is damaged", ge=0, le=1)
-    attackers: float = setting(0.0, "share of all clients, drawn once, whose every update is damaged", ge=0, le=1)
+    dropout: float = setting(0.0, "probability that a sampled client does not answer", ge=0, le=1)
+    stragglers: float = setting(
+        0.0, "probability that a sampled client does only a share of its local steps", ge=0, le=1
+    )
+    straggler_work: float = setting(0.5, "share of the local steps that a straggler does", gt=0, le=1)
+    late: float = setting(0.0, "probability that an update arrives one round late", ge=0, le=1)
+    corrupted: float = setting(0.0, "probability that an update is corrupted", ge=0, le=1)
+    attackers: float = setting(0.0, "share of all clients, drawn once, whose updates are always corrupted", ge=0, le=1)
     corruption: Literal["nan", "noise", "flip", "label-flip", "little-is-enough"] = setting(
         "nan",
-        "how: not finite; random noise added; its change's sign flipped; trained on flipped labels; or all alike, "
-        "within the spread of the honest updates (Baruch et al., 2019)",
+        "how updates are corrupted: values that are not finite; random noise; the change with its sign flipped; "
+        "training on flipped labels; or all alike, within the spread of honest updates (Baruch et al., 2019)",
     )
     corruption_scale: float = setting(
-        1.0, "size of the noise; length of the flipped change; standard deviations from the honest mean", gt=0
+        1.0,
+        "size of the noise; factor of a flipped change; standard deviations from the honest mean",
+        gt=0,
     )
 
 
@@ -290,20 +302,22 @@ class EngineSettings(Settings):
         "`local`: one client after another, in this process; `workers`: in parallel processes; `flower`: in Flower's "
         "simulation, on Ray",
     )
-    workers: int | None = setting(None, "processes (default: the number of cores)", ge=1, le=1024)
+    workers: int | None = setting(None, "number of processes (default: the number of cores)", ge=1, le=1024)
     device: str = setting("cpu", "cpu, cuda (or cuda:1 …), mps or auto")
     precision: Literal["float32", "bfloat16", "float16"] = setting(
-        "float32", "of passes through the model; weights, losses and sums stay float32 (`fedsol doctor`: which pays)"
+        "float32",
+        "precision of passes through the model; weights, losses and sums stay float32 (`fedsol doctor` measures which "
+        "is fastest)",
     )
-    address: str | None = setting(None, "flower: address of a Ray cluster to join")
+    address: str | None = setting(None, "flower: address of the Ray cluster to join")
     client_cpus: float = setting(1.0, "flower: CPUs that Ray reserves per client", gt=0)
     client_gpus: float = setting(0.0, "flower: GPUs that Ray reserves per client", ge=0)
     timeout: float = setting(
         3600.0,
-        "flower: seconds that a round waits for its updates; workers: seconds that one waits for an answer",
+        "seconds to wait: flower, for the updates of a round; workers, for an answer of one process",
         gt=0,
     )
-    patience: float = setting(60.0, "flower: seconds that a round waits for the nodes of all its clients", ge=0)
+    patience: float = setting(60.0, "flower: seconds to wait for the nodes of a round's clients", ge=0)
 
     @model_validator(mode="before")
     @classmethod

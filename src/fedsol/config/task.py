@@ -102,14 +102,15 @@ class TaskSettings(Settings):
     """`[task]`: what the model learns."""
 
     kind: TaskKind = setting(
-        "classification", "one class per sample; several labels; real numbers; a class per pixel; the next token"
+        "classification",
+        "one class per sample; several labels; real numbers; a class per pixel; the next token",
     )
-    loss: str | None = setting(None, "the local loss by name, or `module:function` (default: the first of the kind's)")
+    loss: str | None = setting(None, "the local loss, by name or `module:function` (default: the first of the kind)")
     metrics: list[str] = setting(
-        [], "what is evaluated, by name or `module:function`; the first is the primary one (default: the kind's)"
+        [], "metrics by name or `module:function`; the first is the primary one (default: those of the kind)"
     )
     class_weights: Literal["balanced"] | list[Positive] | None = setting(
-        None, "factor of each class in the loss; `balanced` makes rare classes count as much as frequent ones"
+        None, "factor of each class in the training loss; `balanced` makes rare classes count as much as frequent ones"
     )
 
     @field_validator("class_weights", mode="before")
