@@ -38,10 +38,7 @@ class PartitionSettings(Settings):
 
     kind: Literal[
         "iid", "sharding", "dirichlet", "dirichlet-client", "classes", "quantity", "file", "own", "own-grouped"
-    ] = setting(
-        "dirichlet",
-        "kind of split; `own` uses the client ids in the data (the default if `data.client` is set)",
-    )
+    ] = setting("dirichlet", "`own` uses the client ids in the data; it is the default if `data.client` is set")
     clients: Count | None = setting(None, "number of clients (default: the paper's)")
     alpha: float = setting(0.1, "dirichlet, dirichlet-client: concentration; smaller is more heterogeneous", gt=0)
     cap: bool = setting(True, "dirichlet: a client that has reached the average size gets no further classes")
@@ -61,10 +58,7 @@ class PartitionSettings(Settings):
     file: str = setting("", "file: a partition manifest or a JSON list of index lists")
     held_out: float = setting(0.0, "share of each client's samples that form its hold-out set", ge=0, lt=1)
     unseen: float = setting(
-        0.0,
-        "share of the clients that never take part; `fedsol personalize` reports them separately",
-        ge=0,
-        lt=1,
+        0.0, "share of the clients that never take part; `fedsol personalize` reports them separately", ge=0, lt=1
     )
 
 
@@ -74,7 +68,7 @@ class AugmentationSettings(Settings):
     pad: Pixels | None = setting(None, "pad by this many pixels and crop back")
     pad_mode: Literal["zero", "reflect"] | None = setting(None, "what to pad with: zeros, or the mirrored image")
     flip: bool | None = setting(None, "mirror half of the images")
-    cutout: Pixels | None = setting(None, "side of the square that is set to zero; 0 for none")
+    cutout: Pixels | None = setting(None, "side of the square that is blanked out; 0 for none")
 
 
 class PrivateSettings(Settings):
@@ -116,7 +110,7 @@ class DataSettings(Settings):
     image_size: Side | None = setting(None, "image folders: resize to this width and height")
     layout: Literal["class", "client/class"] = setting("class", "image folders: what the folder levels mean")
     test_fraction: float | None = setting(
-        None, "your own data without a test set: share of the samples that becomes the test set", gt=0, lt=1
+        None, "your own data without a test set: share that becomes the test set", gt=0, lt=1
     )
     test: str | None = setting(None, "tables: file with the test rows; Hugging Face: name of the test split")
     target: str | list[str] | None = setting(None, "tables: column to predict; a list for several targets or labels")
@@ -124,8 +118,7 @@ class DataSettings(Settings):
     categorical: list[str] = setting([], "tables: numeric columns to treat as categories; text columns always are")
     client: str | None = setting(None, "tables: column with the client of each row")
     missing: Literal["refuse", "mean", "median"] = setting(
-        "refuse",
-        "tables: what replaces a missing number (statistics of the training rows); missing text is its own category",
+        "refuse", "tables: what replaces missing numbers, from the training rows; missing text is a category"
     )
     separator: str | None = setting(
         None, "CSV: character between columns (default: detected)", min_length=1, max_length=1
@@ -199,7 +192,7 @@ class ServerSettings(Settings):
     fraction: float | None = setting(None, "share of clients sampled each round (default: the dataset's)", gt=0, le=1)
     weighting: Literal["size", "uniform"] = setting("size", "weights in the average: by number of samples, or equal")
     lr_schedule: Literal["exponential", "cosine"] = setting(
-        "exponential", "`exponential`: times `lr_decay` per round; `cosine`: from `client.lr` to 0"
+        "exponential", "times `lr_decay` per round, or a cosine from `client.lr` to 0"
     )
     lr_decay: float = setting(0.99, "factor on the learning rate after each round", gt=0, le=1)
     aggregation: Literal["mean", "median", "trimmed-mean", "krum", "geometric-median"] = setting(
@@ -235,7 +228,7 @@ class ServerSettings(Settings):
         1.0, "step size of `average`: how far the model moves toward a round's average, as a share", gt=0
     )
     optimizer: Literal["average", "momentum", "adam", "yogi"] = setting(
-        "average", "how a round's average is applied: as it is, or by FedAvgM, FedAdam or FedYogi"
+        "average", "how a round's average is applied: as it is, or by FedAvgM, FedAdam, FedYogi"
     )
     optimizer_lr: float | None = setting(
         None, "learning rate of the server optimizer (default: 1 for momentum, otherwise 0.01)", gt=0
@@ -254,8 +247,7 @@ class ServerSettings(Settings):
         None, "stop after this many evaluated rounds without a better result on the validation set"
     )
     stop_at: float | None = setting(
-        None,
-        "stop at this result (such as accuracy 0.9) on the validation set, or without one on the test set",
+        None, "stop at this result (accuracy: 0.9) on the validation set; without one, on the test set"
     )
 
     @field_validator("exchange")
@@ -288,9 +280,7 @@ class FaultSettings(Settings):
         "training on flipped labels; or all alike, within the spread of honest updates (Baruch et al., 2019)",
     )
     corruption_scale: float = setting(
-        1.0,
-        "size of the noise; factor of a flipped change; standard deviations from the honest mean",
-        gt=0,
+        1.0, "size of the noise; factor of a flipped change; standard deviations from the honest mean", gt=0
     )
 
 
@@ -305,17 +295,13 @@ class EngineSettings(Settings):
     workers: int | None = setting(None, "number of processes (default: the number of cores)", ge=1, le=1024)
     device: str = setting("cpu", "cpu, cuda (or cuda:1 …), mps or auto")
     precision: Literal["float32", "bfloat16", "float16"] = setting(
-        "float32",
-        "precision of passes through the model; weights, losses and sums stay float32 (`fedsol doctor` measures which "
-        "is fastest)",
+        "float32", "of passes through the model; weights, losses, sums stay float32 (`fedsol doctor` compares speeds)"
     )
     address: str | None = setting(None, "flower: address of the Ray cluster to join")
     client_cpus: float = setting(1.0, "flower: CPUs that Ray reserves per client", gt=0)
     client_gpus: float = setting(0.0, "flower: GPUs that Ray reserves per client", ge=0)
     timeout: float = setting(
-        3600.0,
-        "seconds to wait: flower, for the updates of a round; workers, for an answer of one process",
-        gt=0,
+        3600.0, "seconds to wait: flower, for the updates of a round; workers, for an answer of one process", gt=0
     )
     patience: float = setting(60.0, "flower: seconds to wait for the nodes of a round's clients", ge=0)
 
