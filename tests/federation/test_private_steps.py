@@ -1,17 +1,26 @@
 """DP-SGD: gradients of samples are Opacus's, clipped and noised by hand, and each client has its own account."""
 
 import warnings
+from itertools import islice
 
 import pytest
 import torch
 from torch import nn
 
 import fedsol
+from fedsol.core.messages import Job
 from fedsol.core.weights import norm, pick
 from fedsol.data.batches import Batch
 from fedsol.errors import InputError
 from fedsol.federation.federation import build_federation
-from fedsol.federation.private_steps import PrivateSteps, clipped_total, random_batches, sample_gradients
+from fedsol.federation.private_steps import (
+    PrivateSteps,
+    clipped_total,
+    random_batches,
+    sample_gradients,
+    secret_steps,
+    simulated_steps,
+)
 from fedsol.privacy.accounting import Mechanism
 from fedsol.privacy.noise import SIMULATED
 from fedsol.training.private import with_privacy
@@ -91,7 +100,7 @@ def test_replacing_a_sample_changes_the_sum_by_at_most_twice_the_norm(small):
 def test_the_noise_is_on_the_sum_and_fedprox_adds_its_own_term(small):
     task, weights, batch = small
     moved = {name: tensor + 0.01 for name, tensor in weights.items()}
-    ones = PrivateSteps(0.5, 3.0, lambda shape: torch.ones(tuple(shape), dtype=torch.float64))
+    ones = PrivateSteps(0.5, 3.0, lambda shape: torch.ones(tuple(shape), dtype=torch.float64), choose=torch.empty)
     fedavg, fedprox = (fedsol.algorithms.make_algorithm({"name": n}) for n in ("fedavg", "fedprox"))
     total = clipped_total(sample_gradients(task, moved, batch)[0], 0.5)
     plain, _ = ones.gradient(fedavg, task, moved, batch, {})
@@ -104,10 +113,16 @@ def test_the_noise_is_on_the_sum_and_fedprox_adds_its_own_term(small):
 def test_batches_are_of_one_size_and_drawn_anew():
     federation = build_federation(experiment({"name": "fedavg"}))
     indices = federation.training_samples(0)[:10]
-    for size, epochs, expected in ((4, 2, [4] * 6), (99, 1, [10])):
-        generator = torch.Generator().manual_seed(0)
-        stream = random_batches(federation.dataset, indices, size, epochs, generator, torch.device("cpu"))
-        assert [len(batch) for batch in stream] == expected
+    job = Job(0, 1, {})
+    for steps_of in (simulated_steps, secret_steps):
+        choose = steps_of(experiment({"name": "fedavg"}, **EXAMPLE), job).choose
+        for size, expected in ((4, [4] * 6), (99, [10] * 6)):
+            generator = torch.Generator().manual_seed(0)
+            stream = random_batches(federation.dataset, indices, size, choose, generator, torch.device("cpu"))
+            found = list(islice(stream, 6))
+            assert [len(batch) for batch in found] == expected
+            assert not torch.equal(found[0].inputs, found[1].inputs)
+        assert not list(random_batches(federation.dataset, indices[:0], 4, choose, generator, torch.device("cpu")))
 
 
 EXAMPLE = {"privacy__level": "example", "privacy__noise_multiplier": 1.5, "client__epochs": 1, "rounds": 3}

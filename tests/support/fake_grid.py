@@ -9,7 +9,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedsol
-from fedsol.engines.flower.client import make_client_app, private_reason
+from fedsol.engines.flower.client import make_client_app, make_simulated_app
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.federation.federation import build_federation
 
@@ -19,7 +19,7 @@ class FakeGrid:
 
     def __init__(self, clients: int, states: Path | None = None) -> None:
         self.apps: dict[int, ClientApp] = {
-            1000 + 7 * client: make_client_app(private_reason if states else str) for client in range(clients)
+            1000 + 7 * client: (make_client_app if states else make_simulated_app)() for client in range(clients)
         }
         self.configs = {
             node: {"partition-id": client, **({"state-dir": str(states)} if states else {})}

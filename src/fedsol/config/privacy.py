@@ -57,6 +57,11 @@ class PrivacySettings(Settings):
         return self.is_on and self.level == "client"
 
     @property
+    def covers_samples(self) -> bool:
+        """Whether the gradients of samples are clipped and noised, on the clients."""
+        return self.is_on and self.level == "example"
+
+    @property
     def first_norm(self) -> float:
         """The maximum norm of an update in round 1."""
         return self.clip_start if self.clip_norm == "adaptive" else self.clip_norm

@@ -55,6 +55,8 @@ class Missing:
     """Whether there was an answer that is not a valid update, rather than none."""
     reached: bool = True
     """Whether the job was sent at all."""
+    abstained: bool = False
+    """Whether the client refused because its privacy budget is too small."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ class ServerState:
     clip_norm: float | None = None
     """The next round's, if `privacy.clip_norm` is adaptive."""
 
+
+EPSILONS = ("epsilon", "epsilon_next")
+"""The metrics of an update by a node that accounts for its own samples: what it has spent, and will after one more."""
 
 _VALUES, _TENSORS = ("client", "examples", "steps", "metrics"), ("weights", "state", "payload")
 

@@ -80,6 +80,10 @@ def _personal_settings(text: str, experiment: Experiment) -> dict[str, Any]:
     settings = {"method": method.strip(), **dict(parse_override(change) for change in changes if change.strip())}
     if "after_round" in settings:
         raise InputError("personalize: 'after_round' is not allowed; it is the number of rounds of the run")
+    if experiment.privacy.covers_samples:
+        raise InputError(
+            "personalize: is not allowed with privacy.level = 'example', whose nodes send no results on their samples"
+        )
     check_held_out(experiment.data.partition.held_out, PersonalSettings(**settings))
     return settings
 

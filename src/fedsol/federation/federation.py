@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -41,7 +41,7 @@ from fedsol.federation.local_training import (
     untrained_names,
 )
 from fedsol.federation.optimizer import check_optimizer, check_optimizer_on
-from fedsol.federation.private_steps import private_steps
+from fedsol.federation.private_steps import PrivateSteps, simulated_steps
 from fedsol.federation.sampling import ClientSamples, OwnPart, central_validation, split_samples, trains_alone
 from fedsol.models import ModelShape
 from fedsol.models.build import autocast_of, build_split_model
@@ -125,11 +125,11 @@ class Federation:
         """The server's validation set, if it has one: indices into the training split that no client trains on."""
         return central_validation(self.experiment, self.partition)
 
-    def train(self, job: Job) -> Update:
-        """Run one client's job."""
+    def train(self, job: Job, private: Callable[[Experiment, Job], PrivateSteps | None] = simulated_steps) -> Update:
+        """Run one client's job; `private` says where the noise of its steps comes from, if they have any."""
         experiment, dataset = self.experiment, self.dataset
-        lr, private = experiment.learning_rate(job.round), private_steps(experiment, job)
-        training = LocalTraining(experiment.client, experiment.seed, lr, self.device, private=private)
+        lr = experiment.learning_rate(job.round)
+        training = LocalTraining(experiment.client, experiment.seed, lr, self.device, private=private(experiment, job))
         if experiment.faults.corruption == LABELS and self.faults([job.client], job.round)[job.client].corrupted:
             dataset = with_flipped_labels(dataset)
         data = ClientData(dataset, self.training_samples(job.client), self.objective)

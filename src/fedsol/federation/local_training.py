@@ -165,7 +165,7 @@ class _BatchLoop:
         generator = generator_for(training.seed, "client", job.round, job.client)
         size = training.settings.batch_size
         if training.private:
-            return random_batches(data.dataset, data.indices, size, epochs, generator, training.device)
+            return random_batches(data.dataset, data.indices, size, training.private.choose, generator, training.device)
         return batches(data.dataset, data.indices, size, epochs, generator, training.device)
 
 

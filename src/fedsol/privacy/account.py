@@ -1,8 +1,11 @@
-"""The account of a run: how often it has released something. It only ever grows."""
+"""Accounts: how often a run, or a node, has released something. They only ever grow."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
 
 from fedsol.core.files import disk_errors_named, read_json_object, write_atomically
 from fedsol.errors import RunError
@@ -64,3 +67,67 @@ class DeployedAccount(Account):
                 "be reset, so the run cannot be resumed"
             )
         self.releases = max(saved, found)  # rounds of a version without accounts count once
+
+
+class AbstainError(RunError):
+    """Why a node does not take part in a round. It may leave the node: it follows from counts and settings alone."""
+
+
+@dataclass(frozen=True)
+class NodeAccount:
+    """What the runs of a node have spent of its samples: one file for each run, on the node's own disk.
+
+    Every local step is counted before its noise is drawn, so a job that is repeated is paid for again. The file also
+    has what a step releases and the budget, which cannot change during a run.
+    """
+
+    folder: Path
+    """Of the client in the run; two above it is that of all runs of the node."""
+    mechanism: Mechanism
+    delta: float
+    budget: float | None
+    """Of the run."""
+    limit: float | None = None
+    """Of all runs of the node together, whose epsilons add up."""
+
+    def charge(self, releases: int) -> tuple[float, float]:
+        """Count so many releases; return epsilon after them, and after as many more. Refuse what exceeds a budget."""
+        path = self.folder / ACCOUNT_FILE
+        agreed = {"mechanism": asdict(self.mechanism), "delta": self.delta, "budget": self.budget}
+        with disk_errors_named(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with FileLock(self._all_runs / f"{ACCOUNT_FILE}.lock"):
+                saved: dict[str, Any] = {**agreed, "releases": 0} if not path.is_file() else read_json_object(path)
+                if {**saved, **agreed} != saved:
+                    raise AbstainError(
+                        "its account of this run began with other settings of [privacy] or client.batch_size, or with "
+                        "another number of samples"
+                    )
+                total = saved["releases"] + releases
+                spent, after = (self.mechanism.epsilon(count, self.delta) for count in (total, total + releases))
+                self._check(spent, path)
+                write_atomically(path, json.dumps({**agreed, "releases": total}) + "\n")
+        return spent, after
+
+    @property
+    def _all_runs(self) -> Path:
+        return self.folder.parent.parent
+
+    def _check(self, spent: float, path: Path) -> None:
+        """Raise `AbstainError` if a budget is too small."""
+        if self.budget is not None and spent > self.budget:
+            raise AbstainError(f"it would spend epsilon = {spent:.4g}, more than privacy.epsilon = {self.budget:g}")
+        if self.limit is None:
+            return
+        others = sum(_spent(other) for other in self._all_runs.glob(f"*/*/{ACCOUNT_FILE}") if other != path)
+        if spent + others > self.limit:
+            raise AbstainError(
+                f"its runs would spend epsilon = {spent + others:.4g} together, more than max-epsilon = {self.limit:g} "
+                "in the node's configuration"
+            )
+
+
+def _spent(path: Path) -> float:
+    """Return the epsilon of a node's account."""
+    saved: Any = read_json_object(path)
+    return Mechanism(**saved["mechanism"]).epsilon(saved["releases"], saved["delta"])

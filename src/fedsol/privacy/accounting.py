@@ -50,8 +50,8 @@ class Mechanism:
     accountant: Accountant = "pld"
 
     def epsilon(self, releases: int, delta: float) -> float:
-        """Return the epsilon of so many releases; infinite without noise."""
-        if not releases:
+        """Return the epsilon of so many releases; infinite without noise, 0 without vectors."""
+        if not releases or not self.sampled:
             return 0.0
         if not self.noise_multiplier:
             return math.inf

@@ -56,6 +56,8 @@ class Row(TypedDict):
     """How many rounds are paid for: in a deployment, those that were repeated too."""
     client_epsilon: NotRequired[list[float | None]]
     """With `privacy.level = "example"`: what each client of `client_ids` has spent."""
+    client_epsilon_next: NotRequired[list[float | None]]
+    """In a deployment, also: what one more job will make it."""
     clip_norm: NotRequired[float]
     unit: NotRequired[str]
     """Of whom: a client, or a sample of a client."""

@@ -127,6 +127,15 @@ def check_rejections(round_number: int, rejected: int, answers: int) -> None:
         )
 
 
+def check_abstentions(round_number: int, abstained: int, clients: int) -> None:
+    """Raise `RunError` if all clients of a round abstained."""
+    if clients and abstained == clients:
+        raise RunError(
+            f"round {round_number}: all of its clients abstained, for the reasons above: their privacy budgets are too "
+            f"small for one more round. The run ends after round {round_number - 1}"
+        )
+
+
 def check_loss(round_number: int, loss: float, earlier: Sequence[float | None], guessing: float | None) -> None:
     """Raise `RunError` if the test loss of the global model exploded, against the best so far and `guessing`.
 
@@ -154,7 +163,7 @@ def find_divergence(row: Row, guessing: float | None, experiment: Experiment) ->
     loss = row["train_loss"]
     if loss is not None and guessing is not None and loss > TIMES_GUESSING * guessing:
         problem = f"the training loss is {loss:.3g}, and guessing gives {guessing:.3g}"
-    elif loss is None and row["rejected"] and not row["corrupted"]:
+    elif not row["clients"] and row["rejected"] and not row["corrupted"]:
         problem = "every update is rejected"
     else:
         return None

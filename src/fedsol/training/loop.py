@@ -31,7 +31,7 @@ from fedsol.runs.run import Run
 from fedsol.runs.selection import Selection, Stop
 from fedsol.training.aggregation import aggregate
 from fedsol.training.evaluation import Evaluation, check_tests, evaluate_everywhere
-from fedsol.training.guard import check_loss, check_rejections, find_divergence, limits_of
+from fedsol.training.guard import check_abstentions, check_loss, check_rejections, find_divergence, limits_of
 from fedsol.training.private import private_rounds, with_privacy
 from fedsol.training.rows import make_row
 from fedsol.training.updates import Requirements, RoundUpdates, expected_answers, not_finite
@@ -308,8 +308,9 @@ class _Loop:
             if isinstance(answer, Missing):
                 updates.add_missing(answer)
             else:
-                updates.add(answer)
+                updates.add(answer, self.privacy.receive(answer) if self.privacy else None)
                 self._notify("client_finished", answer)
+        check_abstentions(round_number, updates.counts.abstained, len(clients))
         reached = len(clients) - updates.counts.unreached
         updates.counts.bytes_down = reached * (size_in_bytes(sending.weights) + size_in_bytes(broadcast))
         return updates

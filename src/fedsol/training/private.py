@@ -8,17 +8,19 @@ from typing import Any
 
 from fedsol.config.experiment import Experiment
 from fedsol.config.privacy import PrivacySettings
+from fedsol.config.tables import PRIVATE
 from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import Weights, pick
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
+from fedsol.federation.private_steps import check_statistics
 from fedsol.federation.sampling import sample_clients, sample_size, trains_alone
 from fedsol.privacy.account import Account, DeployedAccount
 from fedsol.privacy.accounting import Mechanism, require_accounting, solve_noise
 from fedsol.privacy.noise import FROM_SYSTEM, SIMULATED, Draw, from_system, secret_sample, simulated
 from fedsol.privacy.release import Noise, adapted, clipped_sum, noised_mean, noised_share
 from fedsol.runs.rows import Row
-from fedsol.training.private_samples import PrivateSamples, finite, noise_for_samples
+from fedsol.training.private_samples import DeployedSamples, PrivateSamples, finite, noise_for_samples
 from fedsol.training.updates import expected_answers
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,9 @@ class PrivateRounds:
             after = replace(before, clip_norm=adapted(clip_norm, share, self.settings.clip_quantile))
         seen = [Update(client, weights, 1, 1, share=1 / clients) for client in range(clients)]
         return seen, after, found.count - found.short
+
+    def receive(self, update: Update) -> str | None:
+        """Return why an update must be rejected: for no reason of privacy."""
 
     @property
     def is_spent(self) -> bool:
@@ -121,10 +126,12 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
         noise = _noise(federation.experiment, federation.clients) if by_clients else noise_for_samples(federation)
     resolved = {"privacy.clipping": settings.clipping or "server", "privacy.noise_multiplier": noise}
     federation = replace(federation, experiment=federation.experiment.override(resolved))
+    if settings.epsilon is None or (settings.covers_samples and federation.experiment.data.name == PRIVATE):
+        return federation  # of private data, nodes alone know what a round spends
     rounds = private_rounds(federation, None)
     assert rounds is not None
     first = rounds.epsilon_after(1)
-    if settings.epsilon is not None and first > settings.epsilon:
+    if first > settings.epsilon:
         raise InputError(
             f"privacy.epsilon: must be at least {first:.4g}, what one round spends with noise_multiplier = {noise:g} "
             f"(got {settings.epsilon:g})"
@@ -176,10 +183,10 @@ def _check_method(federation: Federation) -> None:
         raise InputError(
             f"privacy: is not allowed with {name}, which releases nothing: no client takes part in a round"
         )
-    if set(federation.model.buffers) - set(federation.exchange.kept):
-        raise InputError("privacy: is not allowed with a model that has running statistics (batch norm)")
-    if not federation.experiment.privacy.covers_clients:
+    if federation.experiment.privacy.covers_samples:
+        check_statistics(federation.model.buffers)  # even those that stay at home: other samples' gradients use them
         return
+    check_statistics(set(federation.model.buffers) - set(federation.exchange.kept))
     payload, _ = expected_answers(federation, federation.initial_server(), federation.initial_state())
     if payload:
         sent = ", ".join(sorted({key.partition("/")[0] for key in payload}))
@@ -192,8 +199,19 @@ def _check_method(federation: Federation) -> None:
             f"privacy: is not allowed with {name}: its server compares the clients' updates, and sees only their mean"
         )
     unseen = federation.experiment.data.partition.unseen
-    if unseen and federation.experiment.privacy.covers_clients:
+    if unseen:
         raise InputError(f"data.partition.unseen: must be 0 with [privacy], which counts all clients (got {unseen:g})")
+
+
+def _deployed_samples(federation: Federation) -> DeployedSamples:
+    """Return the rounds of a deployment whose nodes protect their samples, or raise `InputError` for tests on these."""
+    held_out = federation.experiment.data.partition.held_out
+    if held_out:
+        raise InputError(
+            f"data.partition.held_out: must be 0 with privacy.level = 'example' in a deployment, whose nodes send no "
+            f"results on their samples: no noise covers them (got {held_out:g})"
+        )
+    return DeployedSamples(federation)
 
 
 def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateRounds | PrivateSamples | None:
@@ -202,10 +220,8 @@ def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateR
     settings, total = experiment.privacy, federation.clients
     if not settings.is_on:
         return None
-    if not settings.covers_clients:
-        if deployed_in is not None:
-            raise InputError("privacy.level: 'example' is not allowed in a deployment; allowed: 'client'")
-        return PrivateSamples(federation)
+    if settings.covers_samples:
+        return PrivateSamples(federation) if deployed_in is None else _deployed_samples(federation)
     mechanism = mechanism_of(federation.experiment, federation.clients)
     stays = {*federation.untrained, *federation.exchange.kept}
     released = tuple(name for name in federation.model.names if name not in stays)

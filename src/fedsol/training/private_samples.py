@@ -5,13 +5,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
-from fedsol.core.messages import ServerState, Update
+from fedsol.config.tables import PRIVATE
+from fedsol.core.messages import EPSILONS, ServerState, Update
+from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
+from fedsol.federation.private_steps import step_mechanism
 from fedsol.federation.sampling import sample_clients
-from fedsol.privacy.accounting import Mechanism, solve_noise
-from fedsol.privacy.noise import SIMULATED
+from fedsol.privacy.accounting import solve_noise
+from fedsol.privacy.noise import FROM_SYSTEM, SIMULATED
 from fedsol.runs.rows import Row
 
 log = logging.getLogger(__name__)
@@ -20,6 +23,19 @@ log = logging.getLogger(__name__)
 def finite(epsilon: float) -> float | None:
     """Return epsilon, or None without noise: JSON has no infinity."""
     return epsilon if math.isfinite(epsilon) else None
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a client has spent, and what it will have spent after one more job."""
+
+    epsilon: float = 0.0
+    after: float = 0.0
+
+    @classmethod
+    def of(cls, update: Update) -> Self:
+        """Return what comes with an update of a node."""
+        return cls(*(update.metrics[name] for name in EPSILONS))
 
 
 @dataclass
@@ -44,6 +60,9 @@ class PrivateSamples:
     def sample(self, round_number: int) -> list[int]:
         """Return the clients of a round."""
         return sample_clients(self.federation.experiment, self.federation.clients, round_number)
+
+    def receive(self, update: Update) -> str | None:
+        """Return why an update must be rejected: for no reason of privacy."""
 
     def release(
         self, before: ServerState, updates: Sequence[Update], round_number: int
@@ -72,8 +91,9 @@ class PrivateSamples:
     def epsilon_of(self, client: int, jobs: Mapping[int, int]) -> float:
         """Return what a client has spent after so many jobs of each."""
         settings = self.federation.experiment.privacy
-        mechanism, steps = mechanism_of_steps(self.federation, client, settings.noise_multiplier or 0.0)
-        return mechanism.epsilon(jobs[client] * steps, settings.delta)
+        samples = len(self.federation.training_samples(client))
+        releases = jobs[client] * self.federation.steps_of(samples, 1.0)
+        return step_mechanism(self.federation.experiment, samples).epsilon(releases, settings.delta)
 
     def jobs_after(self, rounds: int) -> Counter[int]:
         """Return how many jobs each client had after so many rounds, whether it answered or not."""
@@ -95,12 +115,77 @@ class PrivateSamples:
         }
 
 
-def mechanism_of_steps(federation: Federation, client: int, noise: float) -> tuple[Mechanism, int]:
-    """Return what each local step of a client releases, and how many steps a job has at most."""
-    samples = len(federation.training_samples(client))
-    batch = min(federation.experiment.client.batch_size, samples)
-    accountant = federation.experiment.privacy.accountant
-    return Mechanism(batch, samples, noise, accountant), federation.steps_of(samples, 1.0)
+@dataclass
+class DeployedSamples(PrivateSamples):
+    """In a deployment each node has its own account, and abstains where it would exceed a budget.
+
+    An epsilon follows from counts and settings, so nodes tell theirs. The server shows what it was told; whatever
+    becomes of its files, the account is the node's.
+    """
+
+    told: dict[int, Spent] = field(default_factory=dict)
+    """What each client has spent, as far as it has told."""
+
+    @property
+    def epsilon(self) -> float:
+        """The largest of any client."""
+        return max((spent.epsilon for spent in self.told.values()), default=0.0)
+
+    @property
+    def epsilon_next(self) -> float:
+        """The largest after another round, which only those that may spend more take part in."""
+        budget = self.federation.experiment.privacy.epsilon
+        after = [spent.after for spent in self.told.values()]
+        affordable = [epsilon for epsilon in after if budget is None or epsilon <= budget]
+        if affordable or len(self.told) < self.federation.clients:
+            return max([self.epsilon, *affordable])
+        return min(after)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether another round would exceed the budget of every client."""
+        budget = self.federation.experiment.privacy.epsilon
+        return budget is not None and self.epsilon_next > budget
+
+    def receive(self, update: Update) -> str | None:
+        """Take in what a client has spent; return why its update must be rejected, or None."""
+        spent, known = Spent.of(update), self.told.get(update.client)
+        if known and spent.epsilon < known.epsilon:
+            return f"has spent epsilon = {spent.epsilon:.4g}, less than the {known.epsilon:.4g} that it had before"
+        self.told[update.client] = spent
+        return None
+
+    def announce(self, rounds: int) -> None:
+        """Say who accounts for what."""
+        settings = self.federation.experiment.privacy
+        budget = "" if settings.epsilon is None else f" and abstains where it would exceed {settings.epsilon:g}"
+        log.warning(
+            "privacy of samples: noise_multiplier = %g, delta %g; every node keeps its own account%s; %s",
+            *(settings.noise_multiplier, settings.delta, budget, FROM_SYSTEM),
+        )
+
+    def resume(self, rows: Sequence[Row], rounds: int) -> None:
+        """Remember what clients have told, in rounds that will be repeated too."""
+        self.round = rounds
+        for row in rows:
+            columns = (row["client_ids"], row["client_epsilon"], row["client_epsilon_next"])
+            for client, *values in zip(*columns, strict=True):
+                self.told[client] = Spent(*(math.inf if value is None else value for value in values))
+
+    def columns(self, before: ServerState) -> dict[str, Any]:
+        """Return what the row of a round says."""
+        settings = self.federation.experiment.privacy
+        found = [self.told.get(client, Spent()) for client in self.sample(self.round)]
+        return {
+            "epsilon": finite(self.epsilon),
+            "delta": settings.delta,
+            "epsilon_next": finite(self.epsilon_next),
+            "client_epsilon": [finite(spent.epsilon) for spent in found],
+            "client_epsilon_next": [finite(spent.after) for spent in found],
+            "clip_norm": settings.first_norm,
+            "unit": "sample",
+            "noise": FROM_SYSTEM,
+        }
 
 
 def noise_for_samples(federation: Federation) -> float:
@@ -111,13 +196,18 @@ def noise_for_samples(federation: Federation) -> float:
         return settings.noise_multiplier
     if settings.epsilon is None:
         return 1.0
-    asked = [
-        (*mechanism_of_steps(federation, client, 0.0), jobs)
-        for client, jobs in PrivateSamples(federation).jobs_after(rounds).items()
-    ]
+    if federation.experiment.data.name == PRIVATE:
+        raise InputError(
+            "privacy.noise_multiplier: is missing; only the nodes of private data know how many samples they have, so "
+            "the noise that privacy.epsilon needs cannot be solved for"
+        )
+    asked = []
+    for client, jobs in PrivateSamples(federation).jobs_after(rounds).items():
+        samples = len(federation.training_samples(client))
+        asked.append((step_mechanism(federation.experiment, samples), federation.steps_of(samples, 1.0), jobs))
     noise = 0.0
     # The small ones that are asked often spend most; after these, hardly any other needs more noise.
-    for mechanism, steps, jobs in sorted(asked, key=lambda one: -one[2] * one[0].sampled / one[0].total):
+    for mechanism, steps, jobs in sorted(asked, key=lambda one: -one[2] * one[0].sampled / max(1, one[0].total)):
         spent = replace(mechanism, noise_multiplier=noise).epsilon(jobs * steps, settings.delta)
         if spent > settings.epsilon:
             noise = solve_noise(mechanism, jobs * steps, settings.epsilon, settings.delta)

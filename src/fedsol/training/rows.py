@@ -19,12 +19,13 @@ def make_row(updates: RoundUpdates, accepted: Sequence[Update], evaluation: Eval
     has_classes = federation.objective.kind != "regression"
     missing = dict.fromkeys(measure.key for measure in federation.objective.measures)
     values = federation.metrics(test) if test else missing
+    losses = [update.share * update.metrics["train_loss"] for update in accepted if "train_loss" in update.metrics]
     row = {
         "round": updates.round,
         "test_accuracy": test.accuracy if test and has_classes else None,
         "test_loss": test.loss if test else None,
         **{f"test_{key}": value for key, value in values.items()},
-        "train_loss": sum(u.share * u.metrics["train_loss"] for u in accepted) if accepted else None,
+        "train_loss": sum(losses) if losses else None,
         "clients": len(accepted),
         "examples": sum(update.examples for update in accepted),
         "seconds": more["seconds"],

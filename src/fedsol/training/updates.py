@@ -38,6 +38,7 @@ class Counts:
     corrupted: int = 0
     missing: int = 0
     unreached: int = 0
+    abstained: int = 0
     restarted: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -93,15 +94,15 @@ class RoundUpdates:
         """The experiment that the round belongs to."""
         return self.federation.experiment
 
-    def add(self, update: Update) -> None:
-        """Add an update of this round."""
+    def add(self, update: Update, reason: str | None = None) -> None:
+        """Add an update of this round, to be rejected if there is a reason."""
         self.counts.bytes_up += size_in_bytes(update.weights) + size_in_bytes(update.payload)
         fault = self.faults[update.client]
         if fault.corrupted:
             self.counts.corrupted += 1
             generator = generator_for(self.experiment.seed, "corruption", self.round, update.client)
             update = corrupt(update, self.server.weights, self.experiment.faults, generator)
-        reason = self._reason(update) or self._false_number(update)
+        reason = reason or self._reason(update) or self._false_number(update)
         if reason is None and fault.late:
             self.late.append(self._moved(update, -1.0))
         else:
@@ -114,6 +115,7 @@ class RoundUpdates:
         else:
             self.counts.missing += 1
             self.counts.unreached += not missing.reached
+            self.counts.abstained += missing.abstained
             log.warning("round %d: no update from client %d: %s", self.round, missing.client, missing.reason)
 
     def add_late(self, update: Update) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,20 +17,19 @@ from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 from fedsol.config.experiment import Experiment, parse_toml
 from fedsol.config.tables import PRIVATE
 from fedsol.core.files import disk_errors_named, read_tensors, sha256, tensors_to_bytes, write_atomically
-from fedsol.core.messages import Job, State, Update, referenced_round, state_reference
+from fedsol.core.messages import EPSILONS, Job, State, Update, referenced_round, state_reference
 from fedsol.core.randomness import one_torch_thread
 from fedsol.engines.flower import records
 from fedsol.errors import FedsolError, InputError, RunError
 from fedsol.federation.federation import Federation, build_federation, node_federation
 from fedsol.federation.personal import check_settings
+from fedsol.federation.private_steps import secret_steps, step_mechanism
 from fedsol.federation.tasks import EvaluateClient, Personalize
 from fedsol.models.split import OtherFrozenError
+from fedsol.privacy.account import AbstainError, NodeAccount
 from fedsol.runs.directory import RUN_ID
 
 log = logging.getLogger(__name__)
-
-FAILED = 100
-"""Code of the error that a node answers with."""
 
 Handler = Callable[[RecordDict, Context], RecordDict]
 Reason = Callable[[Exception], str]
@@ -76,17 +75,39 @@ class NodeStates:
 
 def private_reason(error: Exception) -> str:
     """Return the reason given in a deployment: most errors may reveal data, so they stay in the node's log."""
-    return str(error) if isinstance(error, OtherFrozenError) else "the node failed; its own log says why"
+    may_leave = isinstance(error, OtherFrozenError | AbstainError)
+    return str(error) if may_leave else "the node failed; its own log says why"
 
 
-def make_client_app(reason: Reason = private_reason) -> ClientApp:
-    """Make the app that every node runs."""
+def make_client_app() -> ClientApp:
+    """Make the app that every node of a deployment runs."""
+    own = _unless_private(evaluate), _unless_private(personalize)
+    return _make_app(private_reason, train_on_own_machine, *own)
+
+
+def make_simulated_app() -> ClientApp:
+    """Make the app that every node of a simulation runs."""
+    return _make_app(str, train, evaluate, personalize)
+
+
+def _make_app(reason: Reason, train: Handler, evaluate: Handler, personalize: Handler) -> ClientApp:
     app = ClientApp()
     app.query("identity")(_answering(identify, reason))
     app.train(mods=[clip_if_asked])(_answering(train, reason))
     app.evaluate()(_answering(evaluate, reason))
     app.query("personalize")(_answering(personalize, reason))
     return app
+
+
+def _unless_private(handler: Handler) -> Handler:
+    """Make a handler refuse results on samples that are protected: no noise covers them."""
+
+    def answer(content: RecordDict, context: Context) -> RecordDict:
+        if Experiment(**parse_toml(records.setting(content, "experiment"), "experiment")).privacy.covers_samples:
+            raise InputError("message: results on a node's samples are not allowed with privacy.level = 'example'")
+        return handler(content, context)
+
+    return answer
 
 
 def _answering(handler: Handler, reason: Reason) -> ClientAppCallable:
@@ -98,7 +119,8 @@ def _answering(handler: Handler, reason: Reason) -> ClientAppCallable:
                 return Message(handler(message.content, context), reply_to=message)
         except Exception as error:  # whatever it is, its text must not leave the node
             log.error("%s", error, exc_info=not isinstance(error, FedsolError))
-            return Message(Error(code=FAILED, reason=reason(error)), reply_to=message)
+            code = records.ABSTAINED if isinstance(error, AbstainError) else records.FAILED
+            return Message(Error(code=code, reason=reason(error)), reply_to=message)
 
     return answer
 
@@ -115,16 +137,55 @@ def identify(_: RecordDict, context: Context) -> RecordDict:
 
 
 def train(content: RecordDict, context: Context) -> RecordDict:
-    """Train on the node's data; the answer is the update."""
+    """Train a simulated client; the answer is the update, with all of the client's state."""
+    return records.update_records(_federation_for(content, context).train(records.job_from(content)))
+
+
+def train_on_own_machine(content: RecordDict, context: Context) -> RecordDict:
+    """Train on the node's data; the answer is the update. State, noise and account are the node's own."""
     federation, job = _federation_for(content, context), records.job_from(content)
+    spent = _charge(federation, job, content, context)
     state_round = referenced_round(job.state)
     if state_round is None:
-        return records.update_records(federation.train(job))
-    run = records.setting(content, "run")
-    states = _states_of(run, job.client, context)
-    update = _train_with_own_state(federation, job, states, state_round)
-    states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
+        update = federation.train(job, secret_steps)
+    else:
+        states = _states_of(records.setting(content, "run"), job.client, context)
+        update = _train_with_own_state(federation, job, states, state_round)
+        states.forget_before(int(content.config_records[records.CONFIG]["oldest"]))  # type: ignore[arg-type]
+    if spent:
+        update = replace(update, metrics=_without_loss(update.metrics) | dict(zip(EPSILONS, spent, strict=True)))
     return records.update_records(update)
+
+
+def _charge(federation: Federation, job: Job, content: RecordDict, context: Context) -> tuple[float, float] | None:
+    """Pay for a job, before it begins, if its steps are noised; return what is spent, and will be after one more."""
+    experiment = federation.experiment
+    if not experiment.privacy.covers_samples:
+        return None
+    samples = len(federation.training_samples(job.client))
+    account = NodeAccount(
+        _client_folder(records.setting(content, "run"), job.client, context),
+        step_mechanism(experiment, samples),
+        experiment.privacy.delta,
+        experiment.privacy.epsilon,
+        _limit_of(context),
+    )
+    return account.charge(federation.steps_of(samples, job.work))
+
+
+def _limit_of(context: Context) -> float | None:
+    """Return `max-epsilon` of the node's configuration, if it is set."""
+    limit = context.node_config.get("max-epsilon")
+    if limit is None:
+        return None
+    if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
+        raise InputError(f"max-epsilon: must be greater than 0 in the node's configuration (got {limit!r})")
+    return float(limit)
+
+
+def _without_loss(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics without the training loss, which no noise covers."""
+    return {name: value for name, value in metrics.items() if name != "train_loss"}
 
 
 def evaluate(content: RecordDict, context: Context) -> RecordDict:
@@ -144,7 +205,11 @@ def personalize(content: RecordDict, context: Context) -> RecordDict:
 
 
 def _states_of(run: str, client: int, context: Context) -> NodeStates:
-    return NodeStates(_own_folder(run, context) / f"client-{client:06d}")
+    return NodeStates(_client_folder(run, client, context))
+
+
+def _client_folder(run: str, client: int, context: Context) -> Path:
+    return _own_folder(run, context) / f"client-{client:06d}"
 
 
 T = TypeVar("T", EvaluateClient, Personalize)
@@ -173,7 +238,7 @@ def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, 
     if state is None:
         log.warning("the state of client %d after round %d is lost; it starts over", job.client, state_round)
         state, metrics = federation.initial_state(), {records.RESTARTED: 1.0}
-    update = federation.train(replace(job, state=state))
+    update = federation.train(replace(job, state=state), secret_steps)
     states.save(job.round, update.state)
     return replace(update, state=state_reference(job.round), metrics={**update.metrics, **metrics})
 
@@ -189,6 +254,8 @@ def _federation_for(content: RecordDict, context: Context) -> Federation:
         federation = _public_federation(text, str(config.get("data-root") or ""))
     frozen = content.config_records[records.CONFIG].get(records.FROZEN, "")
     federation.model.check_frozen(str(frozen), "of the server")
+    if _limit_of(context) is not None and not federation.experiment.privacy.covers_samples:
+        raise AbstainError("max-epsilon is set in its configuration, and the experiment has no privacy of samples")
     return federation
 
 

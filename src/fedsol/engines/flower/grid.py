@@ -11,7 +11,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 from flwr.supercore.differential_privacy import KEY_CLIPPING_NORM
 
-from fedsol.core.messages import Missing
+from fedsol.core.messages import EPSILONS, Missing
 from fedsol.engines.base import Engine
 from fedsol.engines.flower import records
 from fedsol.engines.flower.nodes import Nodes, receive
@@ -124,11 +124,13 @@ class GridEngine(Engine):
 
     def _answer(self, task: EngineTask[Any], client: int, reply: Message) -> Any:
         if reply.has_error():
-            return self._missing(client, reply.error.reason or f"Flower's error {reply.error.code}")
+            missing = self._missing(client, reply.error.reason or f"Flower's error {reply.error.code}")
+            return replace(missing, abstained=reply.error.code == records.ABSTAINED)
         try:
             match task:
                 case Train():
-                    return records.update_from(reply.content, client)
+                    own = self.keeps_states and self._privacy.covers_samples
+                    return records.update_from(reply.content, client, EPSILONS if own else ("train_loss",))
                 case EvaluateClient():
                     return records.tally_from(reply.content)
                 case Personalize():

@@ -3,7 +3,7 @@
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast, get_args
 
@@ -12,7 +12,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
-from fedsol.core.messages import Job, State, Update, referenced_round, state_reference
+from fedsol.core.messages import EPSILONS, Job, State, Update, referenced_round, state_reference
 from fedsol.errors import InputError
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.personal import PersonalResult, PersonalSettings
@@ -27,6 +27,9 @@ PART = "part"
 STATE_ROUND = "state-of-round"
 RESTARTED = "restarted"
 FROZEN = "frozen-sha256"
+
+FAILED, ABSTAINED = 100, 101
+"""Codes of the errors that a node answers with: it failed, or its privacy budget is too small."""
 
 MOST = 10**9
 """More examples, steps or rounds than any client has; a client that claimed more would get the whole average."""
@@ -106,12 +109,14 @@ def update_records(update: Update) -> RecordDict:
     return RecordDict({**parts, METRICS: MetricRecord(values)})
 
 
-def update_from(content: RecordDict, client: int) -> Update:
-    """Return the update of a client; raise `MalformedError` if it is not a valid one."""
+def update_from(content: RecordDict, client: int, told: Sequence[str] = ("train_loss",)) -> Update:
+    """Return the update of a client, with these metrics; raise `MalformedError` if it is not a valid one."""
     if unknown := sorted(content.keys() - {WEIGHTS, "payload", "state", METRICS}):
         raise MalformedError(f"has {len(unknown)} records that are unknown, such as {unknown[0][:80]!r}")
-    values = _metrics(content, {"examples", "steps", STATE_ROUND, "train_loss", RESTARTED})
-    metrics = {"train_loss": _number(values, "train_loss")}
+    values = _metrics(content, {"examples", "steps", STATE_ROUND, RESTARTED, *told})
+    metrics = {name: _number(values, name) for name in told}
+    if not all(metrics[name] >= 0 for name in EPSILONS if name in metrics):
+        raise MalformedError("has an epsilon that is not 0 or more")
     if RESTARTED in values:
         metrics[RESTARTED] = _number(values, RESTARTED)
         if metrics[RESTARTED] not in (0, 1):

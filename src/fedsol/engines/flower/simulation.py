@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from fedsol.config.tables import EngineSettings
-from fedsol.engines.flower.client import make_client_app
+from fedsol.engines.flower.client import make_simulated_app
 from fedsol.engines.flower.grid import GridEngine
 from fedsol.engines.flower.reaper import reaped
 from fedsol.errors import InputError, RunError
@@ -73,7 +73,7 @@ class SimulationEngine(GridEngine):
             with reaped():
                 run_simulation(
                     server,
-                    make_client_app(reason=str),
+                    make_simulated_app(),
                     num_supernodes=self._federation.clients,
                     backend_config=backend(experiment.engine),
                 )
