@@ -12,6 +12,10 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
 
 import fedsol
+from fedsol.core.files import tensors_from_bytes
+from fedsol.federation.federation import build_federation
+from fedsol.privacy.accounting import Mechanism
+from fedsol.privacy.noise import FROM_SYSTEM
 from tests.support.deployment import BIN, Deployment
 from tests.support.runs import rows_without_seconds
 from tests.support.tensors import same_tensors
@@ -106,6 +110,37 @@ def test_a_killed_node_costs_its_update_and_a_killed_link_the_round_under_way(fe
     assert [row["rejected"] for row in rows] == [0] * 4
     assert [row["restarted"] for row in rows] == [0] * 4
     assert json.loads((run / "summary.json").read_text())["rounds"] == 4
+
+
+@pytest.mark.full
+def test_two_nodes_protect_their_samples_over_a_restart_with_noise_that_no_run_shares(tmp_path):
+    settings = {
+        **{**THREE, "data.partition.clients": 2, "rounds": 2, "algorithm.name": "fedavg"},
+        **{"privacy.level": "example", "privacy.noise_multiplier": 2.0, "privacy.epsilon": 50.0},
+    }
+    with Deployment(tmp_path / "two") as deployment:
+        start(deployment, 2)
+        one, other = deployment.write_app("one", settings), deployment.write_app("other", settings)
+        deployment.run_app("one")
+        deployment.kill("node1")
+        deployment.restart_node("node1", config(deployment, 1))
+        deployment.run_app("one", "--resume", "--set", "rounds=3")
+        deployment.run_app("other")
+    accounts = sorted(path.parent.name for path in tmp_path.glob("two/states/*/client-*/privacy.json"))
+    assert accounts == ["client-000000"] * 2 + ["client-000001"] * 2
+    data = build_federation(fedsol.Experiment().override(settings))
+    sizes = [len(data.training_samples(client)) for client in range(2)]
+    for run, last in ((one, 3), (other, 2)):
+        rows = rows_of(run)
+        assert [row["round"] for row in rows] == list(range(1, last + 1))
+        for row in rows:
+            mechanisms = [(Mechanism(min(50, size), size, 2.0), -(-size // 50)) for size in sizes]
+            spent = [mechanism.epsilon(row["round"] * steps, 1e-5) for mechanism, steps in mechanisms]
+            assert row["client_epsilon"] == spent
+            assert (row["clients"], row["epsilon"], row["noise"]) == (2, max(spent), FROM_SYSTEM)
+            assert row["train_loss"] is None
+    saved = [run / "checkpoints" / "round-000002" / "server.safetensors" for run in (one, other)]
+    assert not same_tensors(*(tensors_from_bytes(path.read_bytes()) for path in saved))
 
 
 def running(run):

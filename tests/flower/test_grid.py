@@ -188,9 +188,9 @@ def test_what_goes_wrong_on_a_node_stays_on_the_node(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("run", ["../../outside", "/absolute", "", "x" * 32])
-def test_a_server_cannot_choose_where_a_node_writes(run, tmp_path):
+def test_a_server_cannot_choose_where_a_node_writes(run, tmp_path, caplog):
     settings = experiment({"name": "scaffold"})
-    grid = FakeGrid(clients_of(settings))
+    grid = FakeGrid(clients_of(settings), tmp_path / "states")
     federation = build_federation(settings)
     job = Job(0, 1, federation.initial_weights(), federation.algorithm.init_server(federation.initial_weights()))
     config = {"experiment": settings.to_toml(), "run": run, "oldest": 0}
@@ -199,7 +199,9 @@ def test_a_server_cannot_choose_where_a_node_writes(run, tmp_path):
     )
     grid.push_messages([Message(content, next(iter(grid.apps)), "train")])
     ((_, reply),) = grid._replies.items()
-    assert "run: must be the id of a run" in reply.error.reason
+    assert reply.error.reason == "the node failed; its own log says why"
+    assert "run: must be the id of a run" in caplog.text
+    assert not (tmp_path / "states").exists()
 
 
 def test_nothing_is_told_to_anyone():
