@@ -226,6 +226,6 @@ def test_what_was_spent_is_in_the_card_the_report_and_a_notebook_and_will_be_in_
     assert f"- privacy: {words}" in card
     assert f'"privacy":"{words}"' in render(report_data([run]))
     assert words in run._repr_html_()
-    planned = plan_privacy(run.experiment, 4)
+    planned = plan_privacy(run.experiment, [50] * 4)
     assert f"2 rounds spend epsilon = {run.rows[-1]['epsilon']:.4g}" in planned
     assert "one client's data, replaced by any other" in planned

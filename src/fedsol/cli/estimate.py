@@ -177,7 +177,7 @@ def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
         f"memory: tensors are counted, for the largest client, and {process}; torch's scratch memory excluded",
         "disk: checkpoints and client states of a simulation",
     ]
-    lines += filter(None, dict.fromkeys(plan_privacy(plan.experiment, plan.clients) for plan in plans))
+    lines += filter(None, dict.fromkeys(plan_privacy(plan.experiment, plan.sizes.tolist()) for plan in plans))
     if any(plan.experiment.faults.dropout for plan in plans):
         lines += ["bytes up: an expected value, since a share faults.dropout of the sampled clients never answers"]
     if network != Network():

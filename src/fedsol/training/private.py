@@ -123,7 +123,7 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
     noise = known_noise
     if noise is None or settings.noise_multiplier is not None:
         by_clients = settings.covers_clients
-        noise = _noise(federation.experiment, federation.clients) if by_clients else noise_for_samples(federation)
+        noise = _noise(federation.experiment, federation.clients) if by_clients else _noise_of_steps(federation)
     resolved = {"privacy.clipping": settings.clipping or "server", "privacy.noise_multiplier": noise}
     federation = replace(federation, experiment=federation.experiment.override(resolved))
     if settings.epsilon is None or (settings.covers_samples and federation.experiment.data.name == PRIVATE):
@@ -145,23 +145,36 @@ def mechanism_of(experiment: Experiment, clients: int) -> Mechanism:
     return Mechanism(sample_size(experiment, clients), clients, settings.noise_multiplier or 0.0, settings.accountant)
 
 
-def plan_privacy(experiment: Experiment, clients: int) -> str:
-    """Return in words what an experiment will spend, and what that assumes; empty without privacy."""
+ASSUMED = {
+    "client": "Neighbors differ in one client's data, replaced by any other; how many clients there are is known, "
+    "which of them a round has is not; all global models are seen, and the server is trusted",
+    "example": "Neighbors differ in one sample of a client, replaced by any other; how many samples it has is known, "
+    "which of them a step uses is not; all that it sends is seen, by the server too, and the client itself is trusted",
+}
+"""What an epsilon assumes, by `privacy.level`."""
+
+
+def plan_privacy(experiment: Experiment, sizes: Sequence[int]) -> str:
+    """Return in words what an experiment will spend, and what that assumes; empty without privacy.
+
+    The sizes are the numbers of samples that the clients train on.
+    """
     settings, rounds = experiment.privacy, experiment.rounds
     if not settings.is_on:
         return ""
-    if not settings.covers_clients:
-        return "privacy of samples: depends on each client's number of samples; fedsol run says it before round 1"
     require_accounting()
     assert rounds is not None
-    mechanism = replace(mechanism_of(experiment, clients), noise_multiplier=_noise(experiment, clients))
-    spent = mechanism.epsilon(rounds, settings.delta)
+    if settings.covers_samples:
+        experiment = experiment.override({"privacy.noise_multiplier": noise_for_samples(experiment, sizes)})
+        spent, most = PrivateSamples(experiment, sizes).epsilon_after(rounds), " at most, of any sample"
+    else:
+        experiment = experiment.override({"privacy.noise_multiplier": _noise(experiment, len(sizes))})
+        spent, most = mechanism_of(experiment, len(sizes)).epsilon(rounds, settings.delta), ""
     exceeds = settings.epsilon is not None and spent > settings.epsilon
     return (
-        f"privacy: with noise_multiplier = {mechanism.noise_multiplier:g}, {rounds} rounds spend epsilon = {spent:.4g} "
-        f"at delta = {settings.delta:g}{f', but it stops at {settings.epsilon:g}' if exceeds else ''}. Neighbors "
-        "differ in one client's data, replaced by any other; how many clients there are is known, which of them a "
-        "round has is not; all global models are seen, and the server is trusted"
+        f"privacy: with noise_multiplier = {experiment.privacy.noise_multiplier:g}, {rounds} rounds spend epsilon = "
+        f"{spent:.4g}{most} at delta = {settings.delta:g}"
+        f"{f', but it stops at {settings.epsilon:g}' if exceeds else ''}. {ASSUMED[settings.level]}"
     )
 
 
@@ -174,6 +187,22 @@ def _noise(experiment: Experiment, clients: int) -> float:
     if settings.epsilon is None:
         return 1.0
     return solve_noise(mechanism_of(experiment, clients), rounds, settings.epsilon, settings.delta)
+
+
+def _noise_of_steps(federation: Federation) -> float:
+    """Return the noise multiplier of local steps, or raise `InputError` where only nodes could solve for it."""
+    experiment = federation.experiment
+    if experiment.data.name == PRIVATE and experiment.privacy.epsilon and experiment.privacy.noise_multiplier is None:
+        raise InputError(
+            "privacy.noise_multiplier: is missing; only the nodes of private data know how many samples they have. "
+            "For a number of samples, fedsol estimate --examples says what privacy.epsilon needs"
+        )
+    return noise_for_samples(experiment, _sizes(federation))
+
+
+def _sizes(federation: Federation) -> list[int]:
+    """Return how many samples each client trains on; 0 if only its node knows."""
+    return [len(federation.training_samples(client)) for client in range(federation.clients)]
 
 
 def _check_method(federation: Federation) -> None:
@@ -211,7 +240,7 @@ def _deployed_samples(federation: Federation) -> DeployedSamples:
             f"data.partition.held_out: must be 0 with privacy.level = 'example' in a deployment, whose nodes send no "
             f"results on their samples: no noise covers them (got {held_out:g})"
         )
-    return DeployedSamples(federation)
+    return DeployedSamples(federation.experiment, _sizes(federation))
 
 
 def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateRounds | PrivateSamples | None:
@@ -221,7 +250,7 @@ def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateR
     if not settings.is_on:
         return None
     if settings.covers_samples:
-        return PrivateSamples(federation) if deployed_in is None else _deployed_samples(federation)
+        return PrivateSamples(experiment, _sizes(federation)) if deployed_in is None else _deployed_samples(federation)
     mechanism = mechanism_of(federation.experiment, federation.clients)
     stays = {*federation.untrained, *federation.exchange.kept}
     released = tuple(name for name in federation.model.names if name not in stays)

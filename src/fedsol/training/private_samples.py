@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from fedsol.config.tables import PRIVATE
+from fedsol.algorithms import make_algorithm
+from fedsol.config.experiment import Experiment
 from fedsol.core.messages import EPSILONS, ServerState, Update
-from fedsol.errors import InputError
-from fedsol.federation.federation import Federation
+from fedsol.federation.local_training import steps_of
 from fedsol.federation.private_steps import step_mechanism
 from fedsol.federation.sampling import sample_clients
-from fedsol.privacy.accounting import solve_noise
+from fedsol.privacy.accounting import Mechanism, solve_noise
 from fedsol.privacy.noise import FROM_SYSTEM, SIMULATED
 from fedsol.runs.rows import Row
 
@@ -46,7 +46,9 @@ class PrivateSamples:
     clients of every round are known, so the account of a round follows from its number.
     """
 
-    federation: Federation
+    experiment: Experiment
+    sizes: Sequence[int]
+    """How many samples each client trains on."""
     round: int = 0
     _jobs: list[Counter[int]] = field(default_factory=lambda: [Counter()])
     """How many jobs each client had after so many rounds."""
@@ -54,12 +56,12 @@ class PrivateSamples:
     @property
     def is_spent(self) -> bool:
         """Whether another round would exceed the budget of a client."""
-        budget = self.federation.experiment.privacy.epsilon
+        budget = self.experiment.privacy.epsilon
         return budget is not None and self.epsilon_after(self.round + 1) > budget
 
     def sample(self, round_number: int) -> list[int]:
         """Return the clients of a round."""
-        return sample_clients(self.federation.experiment, self.federation.clients, round_number)
+        return sample_clients(self.experiment, len(self.sizes), round_number)
 
     def receive(self, update: Update) -> str | None:
         """Return why an update must be rejected: for no reason of privacy."""
@@ -73,7 +75,7 @@ class PrivateSamples:
 
     def announce(self, rounds: int) -> None:
         """Say what the run will spend."""
-        settings = self.federation.experiment.privacy
+        settings = self.experiment.privacy
         log.warning(
             "privacy of samples: noise_multiplier = %g: epsilon at most %.4g after %d rounds, delta %g; %s",
             *(settings.noise_multiplier, self.epsilon_after(rounds), rounds, settings.delta, SIMULATED),
@@ -90,10 +92,13 @@ class PrivateSamples:
 
     def epsilon_of(self, client: int, jobs: Mapping[int, int]) -> float:
         """Return what a client has spent after so many jobs of each."""
-        settings = self.federation.experiment.privacy
-        samples = len(self.federation.training_samples(client))
-        releases = jobs[client] * self.federation.steps_of(samples, 1.0)
-        return step_mechanism(self.federation.experiment, samples).epsilon(releases, settings.delta)
+        mechanism, steps = self.job_of(client)
+        return mechanism.epsilon(jobs[client] * steps, self.experiment.privacy.delta)
+
+    def job_of(self, client: int) -> tuple[Mechanism, int]:
+        """Return what a local step of a client releases, and how many steps a job has at most."""
+        samples, algorithm = self.sizes[client], make_algorithm(self.experiment.algorithm)
+        return step_mechanism(self.experiment, samples), steps_of(samples, 1.0, self.experiment.client, algorithm)
 
     def jobs_after(self, rounds: int) -> Counter[int]:
         """Return how many jobs each client had after so many rounds, whether it answered or not."""
@@ -103,7 +108,7 @@ class PrivateSamples:
 
     def columns(self, before: ServerState) -> dict[str, Any]:
         """Return what the row of a round says."""
-        settings, jobs = self.federation.experiment.privacy, self.jobs_after(self.round)
+        settings, jobs = self.experiment.privacy, self.jobs_after(self.round)
         return {
             "epsilon": finite(self.epsilon_after(self.round)),
             "delta": settings.delta,
@@ -124,7 +129,7 @@ class DeployedSamples(PrivateSamples):
     """
 
     told: dict[int, Spent] = field(default_factory=dict)
-    """What each client has spent, as far as it has told."""
+    """What each client has spent, as far as it has told; the sizes of private data are not known."""
 
     @property
     def epsilon(self) -> float:
@@ -134,17 +139,17 @@ class DeployedSamples(PrivateSamples):
     @property
     def epsilon_next(self) -> float:
         """The largest after another round, which only those that may spend more take part in."""
-        budget = self.federation.experiment.privacy.epsilon
+        budget = self.experiment.privacy.epsilon
         after = [spent.after for spent in self.told.values()]
         affordable = [epsilon for epsilon in after if budget is None or epsilon <= budget]
-        if affordable or len(self.told) < self.federation.clients:
+        if affordable or len(self.told) < len(self.sizes):
             return max([self.epsilon, *affordable])
         return min(after)
 
     @property
     def is_spent(self) -> bool:
         """Whether another round would exceed the budget of every client."""
-        budget = self.federation.experiment.privacy.epsilon
+        budget = self.experiment.privacy.epsilon
         return budget is not None and self.epsilon_next > budget
 
     def receive(self, update: Update) -> str | None:
@@ -157,7 +162,7 @@ class DeployedSamples(PrivateSamples):
 
     def announce(self, rounds: int) -> None:
         """Say who accounts for what."""
-        settings = self.federation.experiment.privacy
+        settings = self.experiment.privacy
         budget = "" if settings.epsilon is None else f" and abstains where it would exceed {settings.epsilon:g}"
         log.warning(
             "privacy of samples: noise_multiplier = %g, delta %g; every node keeps its own account%s; %s",
@@ -174,7 +179,7 @@ class DeployedSamples(PrivateSamples):
 
     def columns(self, before: ServerState) -> dict[str, Any]:
         """Return what the row of a round says."""
-        settings = self.federation.experiment.privacy
+        settings = self.experiment.privacy
         found = [self.told.get(client, Spent()) for client in self.sample(self.round)]
         return {
             "epsilon": finite(self.epsilon),
@@ -188,23 +193,16 @@ class DeployedSamples(PrivateSamples):
         }
 
 
-def noise_for_samples(federation: Federation) -> float:
+def noise_for_samples(experiment: Experiment, sizes: Sequence[int]) -> float:
     """Return the noise multiplier: the experiment's, the least by which no client spends more than epsilon, or 1."""
-    settings, rounds = federation.experiment.privacy, federation.experiment.rounds
+    settings, rounds = experiment.privacy, experiment.rounds
     assert rounds is not None
     if settings.noise_multiplier is not None:
         return settings.noise_multiplier
     if settings.epsilon is None:
         return 1.0
-    if federation.experiment.data.name == PRIVATE:
-        raise InputError(
-            "privacy.noise_multiplier: is missing; only the nodes of private data know how many samples they have, so "
-            "the noise that privacy.epsilon needs cannot be solved for"
-        )
-    asked = []
-    for client, jobs in PrivateSamples(federation).jobs_after(rounds).items():
-        samples = len(federation.training_samples(client))
-        asked.append((step_mechanism(federation.experiment, samples), federation.steps_of(samples, 1.0), jobs))
+    samples = PrivateSamples(experiment, sizes)
+    asked = [(*samples.job_of(client), jobs) for client, jobs in samples.jobs_after(rounds).items()]
     noise = 0.0
     # The small ones that are asked often spend most; after these, hardly any other needs more noise.
     for mechanism, steps, jobs in sorted(asked, key=lambda one: -one[2] * one[0].sampled / max(1, one[0].total)):
