@@ -1,6 +1,7 @@
 """DP-SGD: gradients of samples are Opacus's, clipped and noised by hand, and each client has its own account."""
 
 import warnings
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -23,7 +24,8 @@ from fedsol.federation.private_steps import (
 )
 from fedsol.privacy.accounting import Mechanism
 from fedsol.privacy.noise import SIMULATED
-from fedsol.training.private import with_privacy
+from fedsol.training.private import plan_privacy, with_privacy
+from fedsol.training.private_samples import PrivateSamples
 from tests.support.cases import experiment
 from tests.support.runs import StopAfter, assert_same_run, trained
 from tests.support.toys import split, task_for
@@ -189,3 +191,42 @@ def test_untrained_weights_stay():
     run, federation = trained(settings), build_federation(settings)
     head = federation.model.head_names
     torch.testing.assert_close(pick(run.weights, head), pick(federation.initial_weights(), head), rtol=0, atol=0)
+
+
+def test_a_sample_whose_gradient_is_not_finite_adds_nothing(small):
+    task, weights, batch = small
+    wild = Batch(batch.inputs.clone(), batch.labels)
+    wild.inputs[0] = float("nan")
+    found, _ = sample_gradients(task, weights, wild)
+    rest = {name: tensor[1:] for name, tensor in found.items()}
+    torch.testing.assert_close(clipped_total(found, 0.5), clipped_total(rest, 0.5))
+
+
+def test_the_estimate_says_what_each_sample_will_spend():
+    settings = experiment({"name": "fedavg"}, **EXAMPLE, server__fraction=1.0)
+    planned = plan_privacy(settings, [120, 60, 300, 50])
+    largest = max(Mechanism(min(50, n), n, 1.5).epsilon(3 * -(-n // 50), 1e-5) for n in (120, 60, 300, 50))
+    assert f"3 rounds spend epsilon = {largest:.4g} of any sample at delta = 1e-05" in planned
+    assert "Neighbors differ in one sample of a client" in planned
+
+
+def test_a_client_without_samples_spends_nothing():
+    settings = experiment({"name": "fedavg"}, **EXAMPLE, server__fraction=1.0)
+    assert PrivateSamples(settings, [0, 60]).epsilon_after(1) == Mechanism(50, 60, 1.5).epsilon(2, 1e-5)
+
+
+def test_the_account_of_a_solved_run_is_kept_over_more_rounds_which_say_so(tmp_path, caplog):
+    settings = experiment({"name": "fedavg"}, **EXAMPLE)
+    fedsol.train(settings, out=tmp_path)
+    caplog.clear()
+    run = fedsol.train(settings.override({"rounds": 4}), out=tmp_path, resume=True)
+    assert_same_run(run, trained(settings.override({"rounds": 4})))
+    assert f"epsilon at most {run.rows[-1]['epsilon']:.4g} after 4 rounds" in caplog.text
+    assert f"{run.rows[2]['epsilon']:.4g} of it is spent" in caplog.text
+
+
+def test_running_statistics_are_refused_in_a_step_too(small):
+    task, weights, batch = small
+    steps = PrivateSteps(0.5, 3.0, torch.zeros, choose=torch.empty)
+    with pytest.raises(InputError, match="running statistics"):
+        steps.gradient(fedsol.Algorithm(), replace(task, buffers={"mean": torch.zeros(1)}), weights, batch, {})

@@ -512,10 +512,16 @@ def test_the_account_of_a_deployment_cannot_be_reset_or_exceeded(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         deployed(settings, tmp_path, callbacks=[StopAfter(2)])
     account = tmp_path / "run" / "privacy.json"
-    for change in (lambda: account.write_text('{"releases": 1}'), account.unlink):
-        change()
-        with pytest.raises(RunError, match=r"must count the 2 releases that metrics\.jsonl has .* cannot be reset"):
-            deployed(settings, tmp_path, resume=True)
+    account.write_text('{"releases": 1}')
+    with pytest.raises(RunError, match=r"must count the 2 releases that metrics\.jsonl has .* cannot be reset"):
+        deployed(settings, tmp_path, resume=True)
+    account.unlink()
+    shutil.copytree(tmp_path / "run", tmp_path / "emptied" / "run")
+    (tmp_path / "emptied" / "run" / "metrics.jsonl").write_text("")
+    shutil.rmtree(tmp_path / "emptied" / "run" / "checkpoints")
+    for folder in (tmp_path, tmp_path / "emptied"):
+        with pytest.raises(RunError, match=r"privacy\.json: is missing: an account cannot be reset"):
+            deployed(settings, folder, resume=True)
     account.write_text(f'{{"releases": {affordable - 1}}}')  # attempts whose rounds were never finished
     run, _ = deployed(settings, tmp_path, resume=True)
     assert len(run.rows) == 3

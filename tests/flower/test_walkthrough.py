@@ -60,6 +60,11 @@ def test_the_whole_page(tmp_path):
             assert (row["clients"], row["rejected"], row["dropped"], row["held_out_clients"]) == (3, 0, 0, 3)
         assert rows[-1]["test_accuracy"] > 0.3
         assert json.loads((tmp_path / "private-run" / "summary.json").read_text())["rounds"] == 1
+        (private,) = [
+            json.loads(line) for line in (tmp_path / "samples-run" / "metrics.jsonl").read_text().splitlines()
+        ]
+        assert (private["clients"], private["train_loss"], private["held_out_clients"]) == (3, None, 0)
+        assert 0 < max(private["client_epsilon"]) == private["epsilon"] <= 8
         personal = (tmp_path / "run" / "personal" / "finetune" / "clients.csv").read_text().splitlines()
         assert len(personal) == 1 + 3, personal
         logs = deployment.logs()

@@ -67,6 +67,31 @@ def test_a_method_sees_the_noised_mean_and_nothing_else(name):
     assert [one.share for one in fewer] == [1 / 3] * 3
 
 
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_method_sends_weights_and_nothing_else_or_is_refused_by_name(name):
+    """Of all that are registered, so that a new one is either covered or refused."""
+    federation = build_federation(private(name))
+    server = federation.sending(federation.initial_server())
+    job = Job(0, 1, server.weights, federation.algorithm.broadcast(server), federation.initial_state())
+    update = federation.train(job)
+    covered = not update.payload and not federation.algorithm.compares_updates and name != "local-only"
+    if covered:
+        released = set(private_rounds(with_privacy(federation), None).released)
+        moved = {key for key, tensor in update.weights.items() if not torch.equal(tensor, server.weights[key])}
+        assert moved <= released == set(update.weights) - set(federation.untrained)
+    else:
+        with pytest.raises(InputError, match=f"privacy: is not allowed with {name}"):
+            with_privacy(federation)
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS.keys() - {"fedavg", "fedprox"}))
+def test_steps_of_every_other_method_are_refused_by_name(name):
+    with pytest.raises(
+        InputError, match=rf"privacy\.level: 'example' is not allowed with {name}; allowed: fedavg, and"
+    ):
+        private(name, privacy__level="example")
+
+
 def test_a_server_that_compares_updates_is_refused():
     with pytest.raises(InputError, match="privacy: is not allowed with fedexp: its server compares the clients' upd"):
         fedsol.train(private("fedexp"))

@@ -144,6 +144,8 @@ class ResultTable:
 
 def finished_counter(total: int) -> "Callable[[Outcome], None]":
     """Return a function that reports each finished run and how many are done."""
+    from fedsol.runs.rows import privacy_text
+
     done = 0
 
     def count(outcome: "Outcome") -> None:
@@ -151,6 +153,7 @@ def finished_counter(total: int) -> "Callable[[Outcome], None]":
         done += 1
         run = outcome.run
         text = "failed" if run is None else run.final_words
-        say(f"[{done}/{total}] {outcome.spec.label}: {text}")
+        words = privacy_text(run.rows) if run else ""
+        say(f"[{done}/{total}] {outcome.spec.label}: {text}{f'; {words}' if words else ''}")
 
     return count

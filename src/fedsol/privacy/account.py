@@ -23,6 +23,9 @@ class Account:
     budget: float | None = None
     releases: int = 0
 
+    def begin(self) -> None:
+        """Start the account of a new run."""
+
     def charge(self, round_number: int) -> None:
         """Record a release, before it is made."""
         self.releases = round_number
@@ -53,13 +56,21 @@ class DeployedAccount(Account):
 
     folder: Path = Path()
 
+    def begin(self) -> None:
+        self._write()
+
     def charge(self, round_number: int) -> None:
         self.releases += 1
+        self._write()
+
+    def _write(self) -> None:
         with disk_errors_named(self.folder):
             write_atomically(self.folder / ACCOUNT_FILE, json.dumps({"releases": self.releases}) + "\n")
 
     def resume(self, rounds: int, found: int, recorded: int) -> None:
         path = self.folder / ACCOUNT_FILE
+        if not path.is_file() and (recorded or not found):  # rounds without a record are of a version without accounts
+            raise RunError(f"{path}: is missing: an account cannot be reset, so the run cannot be resumed")
         saved = read_json_object(path).get("releases") if path.is_file() else 0
         if not isinstance(saved, int) or saved < recorded:
             raise RunError(

@@ -202,6 +202,8 @@ class _Loop:
             return
         if not self.directory.exists:
             self.directory.begin(self.federation)
+            if self.privacy:
+                self.privacy.begin()
             return
         self.directory.check_same_run(self.federation)
         rows = self.directory.read_rows()

@@ -86,6 +86,10 @@ class PrivateRounds:
         """Return what so many rounds spend."""
         return self.account.mechanism.epsilon(rounds, self.account.delta)
 
+    def begin(self) -> None:
+        """Start the account of a new run."""
+        self.account.begin()
+
     def resume(self, rows: Sequence[Row], rounds: int) -> None:
         """Continue the account of a run with these rows, of which the checkpoint covers so many rounds."""
         self.account.resume(rounds, len(rows), max((row.get("releases", 0) for row in rows), default=0))
@@ -166,14 +170,14 @@ def plan_privacy(experiment: Experiment, sizes: Sequence[int]) -> str:
     assert rounds is not None
     if settings.covers_samples:
         experiment = experiment.override({"privacy.noise_multiplier": noise_for_samples(experiment, sizes)})
-        spent, most = PrivateSamples(experiment, sizes).epsilon_after(rounds), " at most, of any sample"
+        spent, of = PrivateSamples(experiment, sizes).epsilon_after(rounds), " of any sample"
     else:
         experiment = experiment.override({"privacy.noise_multiplier": _noise(experiment, len(sizes))})
-        spent, most = mechanism_of(experiment, len(sizes)).epsilon(rounds, settings.delta), ""
+        spent, of = mechanism_of(experiment, len(sizes)).epsilon(rounds, settings.delta), ""
     exceeds = settings.epsilon is not None and spent > settings.epsilon
     return (
         f"privacy: with noise_multiplier = {experiment.privacy.noise_multiplier:g}, {rounds} rounds spend epsilon = "
-        f"{spent:.4g}{most} at delta = {settings.delta:g}"
+        f"{spent:.4g}{of} at delta = {settings.delta:g}"
         f"{f', but it stops at {settings.epsilon:g}' if exceeds else ''}. {ASSUMED[settings.level]}"
     )
 

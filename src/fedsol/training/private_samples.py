@@ -77,9 +77,13 @@ class PrivateSamples:
         """Say what the run will spend."""
         settings = self.experiment.privacy
         log.warning(
-            "privacy of samples: noise_multiplier = %g: epsilon at most %.4g after %d rounds, delta %g; %s",
-            *(settings.noise_multiplier, self.epsilon_after(rounds), rounds, settings.delta, SIMULATED),
+            "privacy of samples: noise_multiplier = %g: epsilon at most %.4g after %d rounds, delta %g%s; %s",
+            *(settings.noise_multiplier, self.epsilon_after(rounds), rounds, settings.delta),
+            *(f", {self.epsilon_after(self.round):.4g} of it is spent" if self.round else "", SIMULATED),
         )
+
+    def begin(self) -> None:
+        """Start a new run: nothing is spent."""
 
     def resume(self, rows: Sequence[Row], rounds: int) -> None:
         """Continue after so many rounds."""
@@ -165,8 +169,9 @@ class DeployedSamples(PrivateSamples):
         settings = self.experiment.privacy
         budget = "" if settings.epsilon is None else f" and abstains where it would exceed {settings.epsilon:g}"
         log.warning(
-            "privacy of samples: noise_multiplier = %g, delta %g; every node keeps its own account%s; %s",
-            *(settings.noise_multiplier, settings.delta, budget, FROM_SYSTEM),
+            "privacy of samples: noise_multiplier = %g, delta %g; every node keeps its own account%s%s; %s",
+            *(settings.noise_multiplier, settings.delta, budget),
+            *(f"; epsilon = {self.epsilon:.4g} is spent so far" if self.told else "", FROM_SYSTEM),
         )
 
     def resume(self, rows: Sequence[Row], rounds: int) -> None:
