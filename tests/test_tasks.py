@@ -179,7 +179,7 @@ def test_a_table_of_codes_without_columns(tmp_path):
 
 
 def test_masks_do_not_move_with_their_images():
-    message = "data.augmentation: pad and flip must not be set for segmentation: labels do not move along"
+    message = "data.augmentation: pad and flip must not be set for segmentation: labels would not follow"
     with pytest.raises(fedsol.InputError, match=message):
         build_federation(example("segmentation", data__augmentation={"flip": True}))
 

@@ -61,8 +61,8 @@ combine updates (`[server] aggregation`, `max_change`) suffers from them.
 
 Test accuracy in % on the embedded digits after 25 rounds, mean ± standard deviation over seeds 0,
 1 and 2. FedAvg, a small mlp, 20 clients, all in every round, Dirichlet(1.0); guessing gets 10 %.
-Some of the clients attack in every round. A seed counts as *lost*, with 10 %, if its model was no longer
-finite or its run was stopped.
+Some of the clients attack in every round. A seed counts as *lost*, with 10 %, if its model was no
+longer finite or its run was stopped.
 
 What the attackers do (`[faults]`):
 

@@ -111,7 +111,7 @@ def test_a_folder_of_classes_as_it_is(caplog):
     share = ("--set", "data.test_fraction=0.2", "--set", "engine.kind=local", "--rounds", 1, "--out", "out")
     done = fedsol("run", *settings, *share)
     assert done.exit_code == 0, done.output
-    assert "Thumbs.db: skipped; it is no image" in caplog.text
+    assert "Thumbs.db: skipped; it is not an image" in caplog.text
     assert json.loads(Path("out/data.json").read_text())["class_names"] == ["cat", "dog"]
 
 

@@ -62,7 +62,7 @@ def test_a_file_that_is_no_archive_is_called_what_it_is(tmp_path, content, kind)
 def test_members_that_are_no_arrays_are_named(arrays):
     with zipfile.ZipFile(arrays, "a") as archive:
         archive.writestr("notes.txt", "hello")
-    with pytest.raises(InputError, match=r"own\.npz: 'notes.txt' is no array"):
+    with pytest.raises(InputError, match=r"own\.npz: 'notes.txt' is not an array"):
         load(arrays)
 
 

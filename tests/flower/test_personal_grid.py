@@ -126,8 +126,8 @@ def test_a_server_may_ask_for_personal_models_at_the_end(tmp_path):
     ("text", "part"),
     [
         ("finetun", r"method: must be .* \(got 'finetun'\)"),
-        ("finetune; test=held-out", "clients of this run held nothing out"),
-        ("knn-per; mixing=chosen", "clients of this run held nothing out to choose it on"),
+        ("finetune; test=held-out", "clients of this run have no hold-out set"),
+        ("knn-per; mixing=chosen", "clients of this run have no hold-out set to choose it on"),
         ("finetune; after_round=3", "'after_round' is not allowed"),
     ],
 )

@@ -171,7 +171,7 @@ def test_adapters_are_the_same_on_workers_and_after_a_resume(tmp_path):
     [
         (
             {"model.lora.targets": "nowhere"},
-            r"model\.lora\.targets: 'nowhere' is in no name .*: body\.1, body\.3",
+            r"model\.lora\.targets: 'nowhere' matches no linear layer; they are: body\.1, body\.3",
         ),
         ({"model.lora.targets": "["}, r"model\.lora\.targets: must be a regular expression"),
         ({"model.lora.rank": 0}, r"model\.lora\.rank: must be greater than or equal to 1"),

@@ -328,7 +328,7 @@ def test_the_method_and_its_settings_come_from_the_algorithm():
 @pytest.mark.parametrize(
     ("method", "changes", "part"),
     [
-        (None, {"test": "held-out"}, "test: 'held-out' is not allowed: clients of this run held nothing out"),
+        (None, {"test": "held-out"}, "test: 'held-out' is not allowed: clients of this run have no hold-out set"),
         ("knn-per", {"mixing": "chosen"}, "mixing: 'chosen' is not allowed"),
         ("knn-per", {"mixing": 1.5}, "mixing"),
         (None, {"validation": 1.0}, "validation: must be less than 1 (got 1.0)"),

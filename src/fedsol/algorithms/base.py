@@ -70,7 +70,7 @@ class Algorithm:
         return lr
 
     def part(self, step: int, steps: int) -> Where:
-        """Return which part of the model the local step with this number, from 0, of so many trains."""
+        """Return which part of the model the local step with this number (from 0), of `steps`, trains."""
         return "all"
 
     def settings_without_effect(self) -> frozenset[str]:

@@ -37,7 +37,7 @@ def choose(
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the race in --out.")] = False,
 ) -> None:
-    """Find the method for your data: race all that fit on validation data, and recommend one in a sentence."""
+    """Find the method for your data: race those that fit on validation data, and recommend one."""
     from fedsol.config.overrides import split_list
     from fedsol.config.tables import PRIVATE
     from fedsol.core.files import write_output
@@ -63,7 +63,7 @@ def choose(
     names = [name for text in algorithms or [] for name in split_list(text)]
     _say_split(base, dataset, partition)
     samples = validation_size(base, partition)
-    say(f"Methods are compared on {samples} validation samples, which nobody trains on; never on the test set.")
+    say(f"Methods are compared on {samples} validation samples, which no client trains on; never on the test set.")
     with resume_hint(out, f"the same command, --out {out} and --resume", "*.toml"):
         record, racer = open_race(request, base, names, RacePlace(out, resume, say))
         assert base.rounds is not None
@@ -88,7 +88,7 @@ def choose(
     write_output(
         out / RECOMMENDED, f"{comments}# Repeat the choice: --budget {record.work}rounds\n\n{chosen.to_toml()}"
     )
-    say(f"\nRun it: fedsol run {out / RECOMMENDED}   The race, to repeat anywhere: --budget {record.work}rounds")
+    say(f"\nRun it: fedsol run {out / RECOMMENDED}   To repeat the race anywhere: --budget {record.work}rounds")
 
 
 def _say_split(base: "Experiment", dataset: "Dataset", partition: "list[Tensor]") -> None:

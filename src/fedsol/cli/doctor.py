@@ -1,4 +1,4 @@
-"""`fedsol doctor`: what this machine is, and which precision pays on it."""
+"""`fedsol doctor`: what this machine is, and which precision is fastest on it."""
 
 import json
 
@@ -7,7 +7,7 @@ from fedsol.cli.options import JsonOption
 
 
 def doctor(as_json: JsonOption = False) -> None:
-    """Show cores, memory, devices and versions, and time a local step in every precision: paste it into an issue."""
+    """Show cores, memory, devices and versions, and time a local step in every precision, for bug reports."""
     from fedsol.studies.doctor import METHODS, Trial, diagnose
 
     found = diagnose()
@@ -25,7 +25,7 @@ def doctor(as_json: JsonOption = False) -> None:
     facts |= {f"device {name}": what for name, what in found.machine["devices"].items()}
     rows = [[key.replace("_", " "), str(value)] for key, value in facts.items()]
     say_table(["machine", "value"], rows, text_columns=2)
-    headings = ["device", "precision", "result", "same bits twice", *(f"{method}, ms" for method in METHODS)]
+    headings = ["device", "precision", "result", "repeats exactly", *(f"{method}, ms" for method in METHODS)]
     caption = "Milliseconds of a local step: the paper's CNN, 50 images, one thread."
     say_table(headings, map(row, found.trials), "precisions", caption, 4)
     for line in found.advice:

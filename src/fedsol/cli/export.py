@@ -26,7 +26,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="model.onnx, model.pt2 or model.safetensors.")],
     which: WhichOption = "final",
 ) -> None:
-    """Write a trained model as one file that takes inputs as they are, with a model card beside it."""
+    """Write a trained model as one file that takes raw inputs, with a model card beside it."""
     from fedsol.inference.export import check_format
     from fedsol.inference.export import export as write
     from fedsol.studies.estimate import show_bytes
@@ -34,7 +34,7 @@ def export(
     show_warnings()
     check_format(out)
     file, card = write(_open_file(model, which), out) if _is_file(model) else _open_run(model).export(out, which)
-    say(f"{file}: {show_bytes(file.stat().st_size)}; what it is and how well it does: {card}")
+    say(f"{file}: {show_bytes(file.stat().st_size)}; model card: {card}")
 
 
 def open_model(path: Path, which: Which) -> "TrainedModel":

@@ -52,7 +52,7 @@ def app(
     private_rounds(federation, run_directory)
     write_app(federation.experiment, folder, run_directory.expanduser().absolute(), name)
     if not is_here:
-        say(f"{settings.data.name} is not here; the machines that run the app fetch it, or find it in data.root.")
+        say(f"{settings.data.name} is not here; the machines that run the app download it, or find it in data.root.")
     say(f"The app is in {folder}. Start it on a SuperLink: fedsol flower run {folder} LINK")
 
 

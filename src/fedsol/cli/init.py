@@ -34,13 +34,13 @@ OF_OWN_DATA = ("tables:", "image folders:", "your own data")
 def init(
     file: Annotated[Path, typer.Argument(help="The experiment file to write.")],
     data: Annotated[
-        str | None, typer.Option("--data", help="A dataset's name, or your own table, .npz file or image folder.")
+        str | None, typer.Option("--data", help="Name of a dataset, or your own table, .npz file or image folder.")
     ] = None,
     target: Annotated[str | None, typer.Option("--target", help="Tables: the column to predict.")] = None,
-    client: Annotated[str | None, typer.Option("--client", help="Tables: the column that names the client.")] = None,
+    client: Annotated[str | None, typer.Option("--client", help="Tables: the column with the client.")] = None,
     changes: SetOption = None,
 ) -> None:
-    """Write a commented experiment file, for a dataset (default: the quick start's) or for data of your own."""
+    """Write a commented experiment file, for a dataset (default: the quick start's) or your own data."""
     from fedsol.core.files import write_output
     from fedsol.core.paths import user_path
     from fedsol.data.catalog import SPECS, load_dataset

@@ -12,7 +12,7 @@ def leaderboard(
     places: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or directories that contain runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("leaderboard.html"),
     last: Annotated[
-        int, typer.Option("--last", min=1, help="A result is the mean of so many evaluated rounds at the end.")
+        int, typer.Option("--last", min=1, help="Average each result over the last N evaluated rounds.")
     ] = 1,
     target: Annotated[
         float | None,

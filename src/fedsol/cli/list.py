@@ -32,7 +32,7 @@ def list_names(
     table: Annotated[str | None, typer.Argument(help="settings: only this table, such as data.partition.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the names that an experiment can use; without an argument, what there is to list."""
+    """Show the names that an experiment can use; without an argument, what can be listed."""
     from fedsol.config.tables import unknown_name
 
     if what is None:

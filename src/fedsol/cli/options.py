@@ -63,7 +63,7 @@ def guarded(command: Command) -> Command:
                 print(getattr(error, "details", ""), file=sys.stderr)
             print(f"error: {error if is_known else describe_user_error(error)}", file=sys.stderr)
             if not show_traceback and (not is_known or isinstance(error, UserCodeError)):
-                print("All of it: --traceback", file=sys.stderr)
+                print("Full traceback: --traceback", file=sys.stderr)
             raise typer.Exit(1 if isinstance(error, RunError) else 2) from None
         finally:
             _remove_unused_directories()

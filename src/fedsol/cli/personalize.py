@@ -33,7 +33,7 @@ def personalize(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Directory (default: RUN/personal/METHOD).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume with the missing clients.")] = False,
 ) -> None:
-    """Personalize a run's final model for every client: accuracies over clients, and who does better alone."""
+    """Personalize a run's final model for every client: accuracies over clients, and which clients do better alone."""
     from fedsol.personalization.comparison import as_rows
     from fedsol.personalization.runs import find_places, parse_request, personalize_runs, runs_or_results, write_report
 
@@ -50,7 +50,7 @@ def personalize(
     for row in rows:
         if row.get("losers"):
             say(_comparison_with_alone(row))
-    say(f"Everything is in {report} (distribution.png, sizes.png, table.json; clients.csv and summary.json of each).")
+    say(f"Results are in {report} (distribution.png, sizes.png, table.json; clients.csv and summary.json of each).")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def predict(
     ),
     which: WhichOption = "final",
 ) -> None:
-    """Predict the samples of a file or folder with a trained model; write a table of labels and probabilities."""
+    """Predict labels for a file or folder with a trained model; write a table with probabilities."""
     from fedsol.config.tables import unknown_name
     from fedsol.core.files import write_output
     from fedsol.inference.predictions import predict as ask

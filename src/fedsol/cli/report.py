@@ -1,4 +1,4 @@
-"""`fedsol report`: one HTML page about runs, as a file or served while they go on."""
+"""`fedsol report`: one HTML page about runs, as a file or served while they train."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,5 +40,5 @@ def _serve(places: list[Path], port: int) -> None:
         if not place.is_dir():
             raise InputError(f"{place}: no such directory")
     with FolderView(places, port) as view:
-        print(f"Report of {', '.join(map(str, places))}, until it is stopped: {view.address}", flush=True)
+        print(f"Serving a report of {', '.join(map(str, places))} until Ctrl-C: {view.address}", flush=True)
         view.wait()

@@ -33,7 +33,7 @@ def run(
         str | None, typer.Option("--algorithm", "-a", help="Such as fedavg, or fedsol:rho=1.5.")
     ] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Communication rounds.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="For everything random.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of everything random.")] = None,
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
@@ -104,7 +104,7 @@ def run(
         say(f"Best validation {shown.title}: {shown.text(result.best_validation)}, saved in checkpoints/best.")
     if words := privacy_text(result.rows):
         say(f"Privacy: {words}.")
-    say(f"Everything is in {out} ({', '.join(files)}).")
+    say(f"Results are in {out} ({', '.join(files)}).")
 
 
 def _live_report(out: Path, port: int) -> "LiveView":

@@ -40,7 +40,10 @@ def sweep(
     trials: Annotated[
         int | None,
         typer.Option(
-            "--search", min=1, metavar="N", help="Let Optuna choose N settings, by validation if there is any."
+            "--search",
+            min=1,
+            metavar="N",
+            help="Let Optuna propose N settings, judged on validation data if there is any.",
         ),
     ] = None,
 ) -> None:

@@ -62,7 +62,7 @@ def batches(
 
 
 def _is_only_normalized(dataset: Dataset, count: int) -> bool:
-    """Return whether training changes nothing about so many images but their scale, and they are few."""
+    """Return whether training changes nothing about this many images but their scale, and they are few."""
     settings = dataset.augmentation
     is_changed = settings.pad or settings.flip or settings.cutout
     size = 4 * count * math.prod(dataset.input_shape)

@@ -59,7 +59,7 @@ def load_dataset(settings: DataSettings, kind: str = "classification", data: obj
         dataset = load_own(settings, kind)
     dataset = with_image_settings(dataset, settings)
     if kind == "segmentation" and (dataset.augmentation.pad or dataset.augmentation.flip):
-        raise InputError("data.augmentation: pad and flip must not be set for segmentation: labels do not move along")
+        raise InputError("data.augmentation: pad and flip must not be set for segmentation: labels would not follow")
     if settings.part == 1:
         return dataset
     # Every n-th sample, so that a test set sorted by class still has all classes.

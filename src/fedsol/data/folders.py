@@ -64,7 +64,7 @@ def _visible(folder: Path) -> list[os.DirEntry[str]]:
         raise InputError(f"{folder}: cannot be listed: {error.strerror}") from error
     clutter = [entry.path for entry in visible if entry.name.lower() in CLUTTER]
     for path in clutter:
-        log.warning("%s: skipped; it is no image", path)
+        log.warning("%s: skipped; it is not an image", path)
     return [entry for entry in visible if entry.path not in clutter]
 
 

@@ -118,9 +118,9 @@ def hugging_face_dataset(data: Any, settings: DataSettings, source: Source) -> D
             raise InputError(f"data.target: is missing; set it to the column to predict, one of {', '.join(columns)}")
         settings = settings.model_copy(update={"target": known[0]})
     if settings.layout != "class":
-        raise InputError(f"data.layout: only applies to image folders, and {source.name!r} is none")
+        raise InputError(f"data.layout: only applies to image folders, not to {source.name!r}")
     if settings.separator is not None:
-        raise InputError(f"data.separator: only applies to CSV files, and {source.name!r} is none")
+        raise InputError(f"data.separator: only applies to CSV files, not to {source.name!r}")
     taken = {settings.client, *([settings.target] if isinstance(settings.target, str) else settings.target or [])}
     check_columns(settings, columns)
     features = settings.features or [name for name in columns if name not in taken]

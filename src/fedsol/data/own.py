@@ -86,8 +86,8 @@ def _load(settings: DataSettings, kind: str) -> Dataset:
     if ":" in name:
         return dataset_from(_call(name), settings, Source(name, kind, settings.test_fraction))
     raise InputError(
-        f"data.name: must be a dataset's name, an existing folder, a .csv, .parquet or .npz file, 'hf:' and a Hugging "
-        f"Face dataset, 'module:function' or 'path/to/file.py:function' (got {name!r})"
+        f"data.name: must be a dataset's name, an existing folder, a .csv, .parquet or .npz file, 'hf:NAME' of a "
+        f"Hugging Face dataset, 'module:function' or 'path/to/file.py:function' (got {name!r})"
     )
 
 

@@ -224,9 +224,9 @@ def _check_table(agreed: _Agreement) -> None:
         if getattr(settings, field) != DataSettings.model_fields[field].default:
             raise InputError(f"data.{field}: must not be set with private data; [data.private] names what nodes share")
     if private.shape:
-        raise InputError("data.private.shape: must not be set for a table; its columns say it")
+        raise InputError("data.private.shape: must not be set for a table; its columns define it")
     if settings.missing == "median":
-        raise InputError("data.missing: must be 'refuse' or 'mean' with private data: nobody knows all rows")
+        raise InputError("data.missing: must be 'refuse' or 'mean' with private data: no machine has all rows")
     if not agreed.targets:
         raise InputError("data.target: is missing; set it to the column to predict")
     if not private.numbers and not private.categories:

@@ -184,7 +184,7 @@ def _plain_array(stored: Mapping[str, object], name: str, path: Path) -> Array:
             raise
         raise InputError(f"{path}: {name} has Python objects; save an array of numbers or of strings") from error
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{path}: {name!r} is no array; an .npz file has arrays only, as numpy.savez writes them")
+        raise InputError(f"{path}: {name!r} is not an array; an .npz file has arrays only, as numpy.savez writes them")
     return array
 
 

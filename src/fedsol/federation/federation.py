@@ -141,11 +141,11 @@ class Federation:
         return plan(self.experiment, clients, round_number, self.clients)
 
     def steps_of(self, examples: int, work: float) -> int:
-        """Return how many steps a client with so many examples takes in a round."""
+        """Return how many steps a client with this many examples takes in a round."""
         return steps_of(examples, work, self.experiment.client, self.algorithm)
 
     def epochs_of(self, examples: int) -> float:
-        """Return how often a client with so many examples goes through them in a round."""
+        """Return how often a client with this many examples goes through them in a round."""
         return epochs_of(examples, self.experiment.client, self.algorithm)
 
     def task_for(self, weights: Weights, round_number: int = 1) -> Task:
@@ -267,7 +267,7 @@ def _warn_of_strength(algorithm: Algorithm, model: SplitModel) -> None:
     if how.rho > size and all(tensor.shape[:1] == (1,) for tensor in head.values()):
         log.warning(
             "algorithm.rho: the model has one output, so 'adaptive-column' perturbs its head by all of rho = %g, more "
-            "than the %.2g of its weights; set a smaller algorithm.rho, or algorithm.strength to 'adaptive'",
+            "than the norm of its weights, %.2g; set a smaller algorithm.rho, or algorithm.strength to 'adaptive'",
             how.rho,
             size,
         )

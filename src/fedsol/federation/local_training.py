@@ -88,13 +88,13 @@ def make_task(model: SplitModel, weights: Weights, lr: float, momentum: float, o
 
 
 def steps_of(examples: int, work: float, settings: ClientSettings, algorithm: Algorithm) -> int:
-    """Return the number of steps of a job on so many examples, at least one; `work` is the share that it does."""
+    """Return the number of steps of a job on this many examples, at least one; `work` is the share that it does."""
     steps = settings.steps or settings.epochs * _steps_per_epoch(examples, settings, algorithm)
     return max(1, round(work * steps))
 
 
 def epochs_of(examples: int, settings: ClientSettings, algorithm: Algorithm) -> float:
-    """Return how often a round's steps go through so many examples: `client.epochs`, unless `client.steps` is set."""
+    """Return how often a round's steps go through this many examples: `client.epochs`, unless `client.steps` is set."""
     if settings.steps is None:
         return settings.epochs
     return settings.steps / max(1, _steps_per_epoch(examples, settings, algorithm))

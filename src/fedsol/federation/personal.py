@@ -53,7 +53,7 @@ class PersonalSettings(Settings):
         "own", "fine-tune by the steps of the run's method (only PerFedAvg has its own), or by plain ones"
     )
     lr: float | None = setting(None, "learning rate (default: of the last round; local-only: of the first)", gt=0)
-    lr_decay: float = setting(1.0, "factor applied to the learning rate after each epoch", gt=0, le=1)
+    lr_decay: float = setting(1.0, "factor on the learning rate after each epoch", gt=0, le=1)
     test: Literal["matched", "held-out"] = setting(
         "matched", "test images drawn to match the client's labels, or the client's hold-out set"
     )
@@ -63,7 +63,7 @@ class PersonalSettings(Settings):
     )
     lam: float = setting(Ditto.lam, "ditto: strength of the pull toward the global model", ge=0)
     k: Count = setting(KNNPer.k, "knn-per: number of neighbors")
-    capacity: Count = setting(KNNPer.capacity, "knn-per: samples that a client remembers")
+    capacity: Count = setting(KNNPer.capacity, "knn-per: number of samples that a client remembers")
     scale: float = setting(
         KNNPer.scale, "knn-per: a neighbor at distance d counts exp(-d^2 / (features x scale))", gt=0
     )
@@ -126,7 +126,7 @@ def check_settings(federation: Federation, settings: PersonalSettings) -> None:
         raise InputError("test: must be 'held-out' for data without a test set (got 'matched')")
     if settings.test == "matched" and federation.experiment.data.shift != "none":
         raise InputError(
-            "test: must be 'held-out' with data.shift, since the test set does not look as a client's images do (got "
+            "test: must be 'held-out' with data.shift, because the test set is not shifted (got "
             "'matched'); the run must have hold-out sets, such as by --set data.partition.held_out=0.2"
         )
 
@@ -135,14 +135,14 @@ def check_held_out(held_out: float, settings: PersonalSettings) -> None:
     """Refuse settings that require hold-out sets if the run's clients have none."""
     if settings.test == "held-out" and not held_out:
         raise InputError(
-            "test: 'held-out' is not allowed: clients of this run held nothing out; run it with "
+            "test: 'held-out' is not allowed: clients of this run have no hold-out set; run it with "
             "--set data.partition.held_out=0.2, or use 'matched'"
         )
     if settings.chooses and settings.test == "held-out" and not settings.validation_share:
         raise InputError("validation: 0 is not allowed with mixing = 'chosen': nothing would be left to choose it on")
     if settings.chooses and not held_out:
         raise InputError(
-            "mixing: 'chosen' is not allowed: clients of this run held nothing out to choose it on; run it with "
+            "mixing: 'chosen' is not allowed: clients of this run have no hold-out set to choose it on; run it with "
             "--set data.partition.held_out=0.2, or set a number between 0 and 1"
         )
 

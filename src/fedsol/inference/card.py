@@ -1,4 +1,4 @@
-"""The model card: what a model is, how it was made, and how well it does, as Markdown."""
+"""The model card: what a model is, how it was made, and its results, as Markdown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

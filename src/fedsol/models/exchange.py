@@ -27,5 +27,5 @@ def kept_names(model: SplitModel, exchange: str, field: str) -> frozenset[str]:
             return every
     found = {name for name in every if re.search(exchange, name)}
     if not found:
-        raise InputError(f"{field}: {exchange!r} is in no name of a weight; they are {', '.join(sorted(every))}")
+        raise InputError(f"{field}: {exchange!r} matches no weight; they are {', '.join(sorted(every))}")
     return every - found

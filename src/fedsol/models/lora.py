@@ -50,7 +50,7 @@ def adapt(model: nn.Module, head: str, settings: LoraSettings, probe: Inputs) ->
     targets = list(dict.fromkeys(chosen))  # a layer with two names gets one adapter
     if not targets:
         known = ", ".join(path for path, _ in linear) or "none"
-        raise InputError(f"model.lora.targets: {pattern!r} is in no name of a linear layer; they are: {known}")
+        raise InputError(f"model.lora.targets: {pattern!r} matches no linear layer; they are: {known}")
     model.requires_grad_(False)
     if classifier not in targets:
         classifier.requires_grad_(True)

@@ -13,7 +13,7 @@ class ResNet18(Classifier):
     """A 3x3 stem that preserves the image's size, four stages of two basic blocks, and global average pooling.
 
     He et al., "Deep Residual Learning for Image Recognition" (2016), in its form for 32x32 images, with torch's default
-    initialization. `norm` makes the normalization of so many channels.
+    initialization. `norm` makes the normalization of this many channels.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ def _class_weights(settings: TaskSettings, dataset: Dataset) -> tuple[float, ...
             raise InputError(f"task.class_weights: must have one number for each of {classes} (got {len(weights)})")
         return tuple(weights)
     if dataset.name == PRIVATE:
-        raise InputError("task.class_weights: must be a list with private data, as nobody knows all labels")
+        raise InputError("task.class_weights: must be a list with private data, as no machine has all labels")
     labels = dataset.train.labels
     if settings.kind == "multilabel":
         there = labels.sum(dim=0)

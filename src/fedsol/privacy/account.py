@@ -31,7 +31,7 @@ class Account:
         self.releases = round_number
 
     def resume(self, rounds: int, found: int, recorded: int) -> None:
-        """Continue after so many rounds; `found` have rows, which have recorded so many releases."""
+        """Continue after this many rounds; `found` have rows, which have recorded this many releases."""
         self.releases = rounds
 
     @property

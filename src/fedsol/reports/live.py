@@ -1,4 +1,4 @@
-"""The live report: the page of runs in progress, served to this machine only and updated as they go on."""
+"""The live report: the page of runs in progress, served to this machine only and updated as they train."""
 
 import contextlib
 import json

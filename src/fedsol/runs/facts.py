@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def model_facts(run: "Run", rounds: int, data: "DataDescription") -> dict[str, Any]:
-    """Return how a run's model after some rounds was made and how well it does, as JSON values."""
+    """Return how a run's model after some rounds was made and its results, as JSON values."""
     facts: dict[str, Any] = {"rounds": rounds, **_environment(run.environment)}
     if run.directory is not None:
         facts |= {key: value for key, value in run.files.read_hashes().items() if value is not None}

@@ -65,7 +65,7 @@ def interval(values: Sequence[float], least: float = 0.0) -> tuple[float, float 
 
 
 def chance(shares: Sequence[float], samples: int) -> float:
-    """Return half the width of the 95 % interval that drawing so many samples alone gives a sum of shares.
+    """Return half the width of the 95 % interval that drawing this many samples alone gives a sum of shares.
 
     It is the floor of an interval: seeds that agree by accident do not make a small validation set a large one. As
     Agresti and Coull do, two right and two wrong answers are added, so that 100 % is not taken for certain.
@@ -160,7 +160,7 @@ def limits(places: Sequence[Place], experiment: Experiment, alone: Alone | None)
     assert experiment.rounds is not None
     if winner.rounds < experiment.rounds:
         found.append(
-            f"The last ones saw {winner.rounds} of {experiment.rounds} rounds: a method that is slow at first may "
+            f"The last methods trained {winner.rounds} of {experiment.rounds} rounds: one that is slow at first may "
             "still overtake."
         )
     finalists = [place for place in places[1:] if place.rounds == winner.rounds and place.high is not None]
@@ -174,12 +174,12 @@ def limits(places: Sequence[Place], experiment: Experiment, alone: Alone | None)
         found.append(f"{count} of {len(places)} methods were judged by their first {span} rounds alone.")
     if alone is not None:
         found.append(
-            f"Clients were compared on {alone.samples:g} validation samples each (median), so who does better alone "
-            "is rough."
+            f"Clients were compared on {alone.samples:g} validation samples each (median), so the number "
+            "that does better alone is rough."
         )
     else:
-        found.append("Which clients would do better alone was not tried.")
-    found.append("The winner was chosen by these numbers, so they flatter it; its test result is not looked at here.")
+        found.append("Which clients would do better alone was not measured.")
+    found.append("The winner was chosen by these numbers, so they are optimistic; the test set was not used.")
     return found
 
 

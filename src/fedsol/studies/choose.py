@@ -56,7 +56,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Rung:
-    """A part of the race: so many of the best methods train so many seeds up to this round."""
+    """A part of the race: how many of the best methods train how many seeds, and up to which round."""
 
     methods: int
     seeds: int
@@ -176,7 +176,7 @@ class Racer:
         self._out, self._say = place.out, place.say
 
     def race(self, rungs: Sequence[Rung]) -> Race:
-        """Run every rung; the better half by the mean over seeds goes on."""
+        """Run every rung; the better half by the mean over seeds continues."""
         left = list(self.variants)
         found = []
         for number, rung in enumerate(rungs, start=1):
@@ -198,12 +198,12 @@ class Racer:
         return sorted(results, key=lambda name: math.inf if (mean := means[name]) is None else sign * mean)
 
     def result(self, name: str, seed: int, rounds: int) -> float | None:
-        """Return the validation result of a run after so many rounds, trained now as far as it is missing."""
+        """Return the validation result of a run after this many rounds, trained now as far as it is missing."""
         run = self.run(name, seed, rounds)
         return None if run is None else validation_result(run.rows[:rounds], self.selection)
 
     def run(self, name: str, seed: int, rounds: int) -> Run | None:
-        """Return a run with at least so many rounds; None if training failed."""
+        """Return a run with at least this many rounds; None if training failed."""
         experiment = self.variants[name].experiment.override({"seed": seed})
         path = self.path(name, seed)
         directory = RunDirectory(path)

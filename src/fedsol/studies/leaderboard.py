@@ -80,7 +80,7 @@ class Rules:
     """How results are compared."""
 
     last: int = 1
-    """A run's result is the mean of so many evaluated rounds at its end."""
+    """A run's result is the mean of this many evaluated rounds at its end."""
     target: float | None = None
     """The result to be reached; by default FedAvg's."""
 

@@ -124,7 +124,7 @@ def read_data(experiment: Experiment, examples: int | None = None) -> tuple[Data
 
 
 def _zeros(empty: Split, size: int) -> Split:
-    """Return so many samples of zeros, in the form of an empty split."""
+    """Return this many samples of zeros, in the form of an empty split."""
     tensors = tensors_of(empty.inputs)
     require_memory(
         size * sum(math.prod(tensor.shape[1:]) * tensor.itemsize for tensor in tensors.values()),

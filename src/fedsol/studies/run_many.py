@@ -56,7 +56,7 @@ class Study:
     jobs: int | None = None
     """Runs at a time (default: one per core)."""
     callbacks: MakeCallbacks = lambda _: ()
-    """Used when runs go one after another."""
+    """Used when runs follow one another."""
     finished: Callable[[Outcome], None] = lambda _: None
     """Called after every run."""
     data: object = None

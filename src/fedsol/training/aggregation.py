@@ -18,7 +18,7 @@ CHUNK = 2**16
 """Coordinates whose distances are computed at once."""
 
 TOLERANCE, MOST_STEPS = 1e-8, 1000
-"""The geometric median is found when a step changes no share by more than this, or after so many steps."""
+"""The geometric median is found when a step changes no share by more than this, or after this many steps."""
 
 SMOOTHING = 1e-6
 """Distances below this share of the median distance between updates count as that, so that none divides by 0."""

@@ -83,7 +83,7 @@ class PrivateRounds:
         )
 
     def epsilon_after(self, rounds: int) -> float:
-        """Return what so many rounds spend."""
+        """Return what this many rounds spend."""
         return self.account.mechanism.epsilon(rounds, self.account.delta)
 
     def begin(self) -> None:
@@ -91,7 +91,7 @@ class PrivateRounds:
         self.account.begin()
 
     def resume(self, rows: Sequence[Row], rounds: int) -> None:
-        """Continue the account of a run with these rows, of which the checkpoint covers so many rounds."""
+        """Continue the account of a run with these rows, of which the checkpoint covers this many rounds."""
         self.account.resume(rounds, len(rows), max((row.get("releases", 0) for row in rows), default=0))
 
     def columns(self, before: ServerState) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
 
 
 def mechanism_of(experiment: Experiment, clients: int) -> Mechanism:
-    """Return what every round of an experiment with so many clients releases."""
+    """Return what every round of an experiment with this many clients releases."""
     settings = experiment.privacy
     return Mechanism(sample_size(experiment, clients), clients, settings.noise_multiplier or 0.0, settings.accountant)
 

@@ -236,7 +236,9 @@ def _train_with_own_state(federation: Federation, job: Job, states: NodeStates, 
     state = states.load(state_round) if state_round else federation.initial_state()
     metrics = {}
     if state is None:
-        log.warning("the state of client %d after round %d is lost; it starts over", job.client, state_round)
+        log.warning(
+            "the state of client %d after round %d is lost; it starts from the initial one", job.client, state_round
+        )
         state, metrics = federation.initial_state(), {records.RESTARTED: 1.0}
     update = federation.train(replace(job, state=state), secret_steps)
     states.save(job.round, update.state)
