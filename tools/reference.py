@@ -1,5 +1,6 @@
 """Write docs/experiment.md, the reference of every key of an experiment file, and `listing.json`, from the code."""
 
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -54,7 +55,9 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 100, break_on_hyphens=False)
+    """Return lines of at most 100 characters; code is not broken."""
+    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
+    return textwrap.fill(whole, 100, break_on_hyphens=False).replace("\0", " ")
 
 
 def _cell(text: str) -> str:
