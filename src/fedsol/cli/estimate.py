@@ -161,6 +161,15 @@ def _say_tables(plan: "Plan", found: Sequence[Mapping[str, Any]], notes: Sequenc
     say("\n- ".join(["Assumptions", *notes]))
 
 
+def _held(plan: "Plan") -> str:
+    """Return how many updates of a round are in memory at once, and why."""
+    from fedsol.studies.estimate import reason_held, updates_held
+
+    if reason := reason_held(plan):
+        return f"memory: {plan.label} holds all {plan.per_round:,} updates of a round: {reason}"
+    return f"memory: {plan.label} averages updates as they arrive; at most {updates_held(plan):,} are held at once"
+
+
 def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
     """Return the assumptions behind the estimate, one per line."""
     from fedsol.studies.estimate import Network
@@ -177,6 +186,7 @@ def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
         f"memory: tensors are counted, for the largest client, and {process}; torch's scratch memory excluded",
         "disk: checkpoints and client states of a simulation",
     ]
+    lines += dict.fromkeys(_held(plan) for plan in plans)
     lines += filter(None, dict.fromkeys(plan_privacy(plan.experiment, plan.sizes.tolist()) for plan in plans))
     if any(plan.experiment.faults.dropout for plan in plans):
         lines += ["bytes up: an expected value, since a share faults.dropout of the sampled clients never answers"]

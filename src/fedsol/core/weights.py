@@ -59,23 +59,36 @@ def clone(weights: Weights) -> Weights:
     return {name: tensor.detach().clone() for name, tensor in weights.items()}
 
 
+class RunningMean:
+    """The sum of `share * weights` so far, in the tensors' own precision; counters are copied from the first."""
+
+    def __init__(self) -> None:
+        self.total: Weights = {}
+
+    def add(self, weights: Weights, share: float) -> None:
+        """Add one more, whose tensors are not needed afterwards."""
+        if not self.total:
+            self.total = {
+                name: tensor * share if tensor.is_floating_point() else tensor.clone()
+                for name, tensor in weights.items()
+            }
+            return
+        for name, total in self.total.items():
+            if total.is_floating_point():
+                total.add_(weights[name], alpha=share)
+
+
 def mean(all_weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
     """Return `sum_i shares_i * weights_i`; counters (integer tensors) are copied from the first.
 
-    The sum is taken in the order given and in the tensors' own precision, so that it is the same on every engine.
+    The sum is taken in the order given, so that it is the same on every engine.
     """
     if len(all_weights) != len(shares) or not all_weights:
         raise ValueError(f"shares: must be one for each of {len(all_weights)} weights (got {len(shares)})")
-    average = {}
-    for name, first in all_weights[0].items():
-        if first.is_floating_point():
-            total = first * shares[0]
-            for weights, share in zip(all_weights[1:], shares[1:], strict=True):
-                total.add_(weights[name], alpha=share)
-            average[name] = total
-        else:
-            average[name] = first.clone()
-    return average
+    average = RunningMean()
+    for weights, share in zip(all_weights, shares, strict=True):
+        average.add(weights, share)
+    return average.total
 
 
 def clip_change(weights: Weights, anchor: Weights, longest: float) -> Weights:

@@ -9,6 +9,9 @@ from fedsol.core.messages import Missing
 from fedsol.federation.federation import Federation
 from fedsol.federation.tasks import A, EngineTask
 
+AHEAD = 2
+"""A task may start while one of so many turns before its own is unfinished, and no earlier one."""
+
 
 class Engine(ABC):
     """Runs tasks. Use it as a context manager: it may hold processes or connections."""

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -29,7 +29,7 @@ from fedsol.core.messages import Job, State, Update, pack_update, unpack_update
 from fedsol.core.user_code import describe_user_error, user_place
 from fedsol.core.weights import Weights, clone, prefixed, without_prefix
 from fedsol.data.types import Dataset
-from fedsol.engines.base import Engine
+from fedsol.engines.base import AHEAD, Engine
 from fedsol.engines.shared import Channel, Message, Outbox, Placed
 from fedsol.errors import InputError, RunError, UserCodeError
 from fedsol.federation.evaluation import Tally
@@ -74,12 +74,12 @@ class WorkersEngine(Engine):
         if not tasks:
             return
         self._begin_round(tasks[0])
-        longest_first = sorted(tasks, key=lambda task: -task.cost(self._federation))
+        longest_first = sorted(tasks, key=lambda task: (task.turn, -task.cost(self._federation)))
         waiting = deque(_Attempt(task) for task in longest_first)
         running: dict[_Worker, _Attempt[A]] = {}
         while waiting or running:
             for worker in self._workers:
-                if waiting and worker not in running:
+                if waiting and worker not in running and _may_start(waiting[0], running.values()):
                     running[worker] = waiting.popleft()
                     running[worker].deadline = time.monotonic() + self._timeout
                     worker.begin(running[worker].task, self._round)
@@ -132,6 +132,11 @@ class WorkersEngine(Engine):
             else f"this machine may have too little memory for engine.workers = {len(self._workers)}"
         )
         raise RunError(f"{ATTEMPTS} worker processes failed on the same task ({task}); the last one {what}: {remedy}")
+
+
+def _may_start(attempt: "_Attempt[A]", running: Collection["_Attempt[A]"]) -> bool:
+    """Return whether no task of a much earlier turn is unfinished, whose answer those after it would wait for."""
+    return not running or attempt.task.turn <= min(other.task.turn for other in running) + AHEAD
 
 
 class _Attempt(Generic[A]):

@@ -23,6 +23,9 @@ SMALLEST_PART = 1000
 class EngineTask(ABC, Generic[A]):
     """Work on global weights. The tasks of one call of an engine are of one kind and share their weights."""
 
+    turn: int = 0
+    """Tasks of earlier turns are started first."""
+
     @abstractmethod
     def shared(self) -> tuple[Weights, State]:
         """Return what all tasks of a call have in common: the global weights and the broadcast."""
@@ -46,6 +49,7 @@ class Train(EngineTask[Update]):
 
     job: Job
     load_state: Callable[[int], State] | None = None
+    turn: int = 0
 
     @property
     def client(self) -> int:

@@ -100,6 +100,8 @@ class LiveView(Site, Callback):
     `live.address`; port 0 means any free port.
     """
 
+    needs_updates = False
+
     def __init__(self, directory: str | Path, port: int = 0) -> None:
         super().__init__(port)
         self._directory = Path(directory)

@@ -242,6 +242,8 @@ def validation_result(rows: Sequence[Row], selection: Selection) -> float | None
 
 
 class _StopAfter(Callback):
+    needs_updates = False
+
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
 

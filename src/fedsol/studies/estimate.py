@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fedsol.algorithms import make_algorithm
 from fedsol.core.memory import peak_bytes, require_memory
 from fedsol.core.messages import Job, Update
 from fedsol.core.randomness import one_torch_thread
@@ -21,6 +22,8 @@ from fedsol.runs.checkpoints import CHECKPOINTS
 from fedsol.runs.client_states import MEMORY_BUDGET
 from fedsol.studies.plan import Plan
 from fedsol.training.aggregation import apply_server_optimizer
+from fedsol.training.folding import held_at_most, reason_to_hold
+from fedsol.training.guard import limits_of
 from fedsol.training.loop import Callback, RoundResult, train_federation
 from fedsol.training.updates import expected_answers
 
@@ -77,6 +80,17 @@ def count_bytes(plan: Plan, traffic: ClientBytes) -> dict[str, int]:
     }
 
 
+def reason_held(plan: Plan) -> str | None:
+    """Return why a simulation holds all updates of a round, or None if it averages them as they arrive."""
+    experiment = plan.experiment
+    return reason_to_hold(experiment, make_algorithm(experiment.algorithm), limits_of(experiment, deployed=False))
+
+
+def updates_held(plan: Plan) -> int:
+    """Return how many updates of a round a simulation holds at once."""
+    return plan.per_round if reason_held(plan) else held_at_most(plan.per_round, plan.workers)
+
+
 def count_memory(plan: Plan, process: int) -> dict[str, int]:
     """Count the bytes of memory and disk of a simulation; `process` is the interpreter with its libraries."""
     trial = make_trial(plan, int(plan.sizes.max()))
@@ -94,7 +108,7 @@ def count_memory(plan: Plan, process: int) -> dict[str, int]:
         "process": process,
         "data": data_bytes(plan.dataset),
         "frozen": frozen,
-        "updates": plan.per_round * traffic.up,  # held until they are averaged
+        "updates": updates_held(plan) * traffic.up,
         "server_state": (2 + keeps_best) * checkpoint + traffic.down,  # before and after a round, and the message
         "states_in_memory": min(MEMORY_BUDGET, round(touched * traffic.state)),
     }
@@ -129,6 +143,8 @@ class Speed(NamedTuple):
 
 class _Clock(Callback):
     """Note when a round starts, when its last client is finished, and when it is over."""
+
+    needs_updates = False
 
     def __init__(self) -> None:
         self.rounds: list[list[float]] = []
@@ -251,10 +267,11 @@ def estimate(plans: Sequence[Plan], network: Network) -> list[dict[str, Any]]:
         traffic, memory = bytes_per_client(trial), count_memory(plan, process)
         deployment: dict[str, float] | None = None
         if network != Network():
-            server = process + memory["frozen"] + memory["server_state"] + memory["updates"]
+            server = process + memory["frozen"] + memory["server_state"] + plan.per_round * traffic.up
             deployment = deploy(plan, network, speed, traffic)
             deployment |= {"server_memory": server, "client_memory": memory["worker"], "client_disk": traffic.state}
         numbers = {name: getattr(plan, name) for name in ("label", "clients", "per_round", "rounds", "workers")}
+        numbers |= {"updates_held": updates_held(plan), "reason_held": reason_held(plan)}
         costs = {"bytes": count_bytes(plan, traffic), "seconds": seconds_here(plan, speed), "memory": memory}
         found.append({**numbers, **costs, "deployment": deployment, "algorithm": plan.experiment.algorithm})
     return found

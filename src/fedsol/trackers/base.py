@@ -29,6 +29,7 @@ class Tracker(Callback):
     """
 
     name: ClassVar[str]
+    needs_updates = False
 
     def __init__(self, directory: str | Path) -> None:
         check_tracker(self.name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import flatten
@@ -29,8 +29,9 @@ from fedsol.runs.directory import RunDirectory
 from fedsol.runs.rows import Row, rows_hash
 from fedsol.runs.run import Run
 from fedsol.runs.selection import Selection, Stop
-from fedsol.training.aggregation import aggregate
+from fedsol.training.aggregation import aggregate, apply_server_optimizer
 from fedsol.training.evaluation import Evaluation, check_tests, evaluate_everywhere
+from fedsol.training.folding import reason_to_hold, window_size
 from fedsol.training.guard import check_abstentions, check_loss, check_rejections, find_divergence, limits_of
 from fedsol.training.private import private_rounds, with_privacy
 from fedsol.training.rows import make_row
@@ -50,7 +51,7 @@ class RoundResult:
     """With the weights that the clients received."""
     after: ServerState
     updates: Sequence[Update]
-    """The accepted updates, by client id."""
+    """The accepted updates, by client id; without tensors unless a callback needs them."""
     evaluation: Tally | None
     """On the global test set, if the round was evaluated."""
     held_out: Mapping[int, Tally]
@@ -73,6 +74,9 @@ class StopTraining(Exception):  # noqa: N818 (as StopIteration: it is no error)
 
 class Callback:
     """Follow a run: override what you need. A callback must not change the run; `StopTraining` ends it."""
+
+    needs_updates: ClassVar[bool] = True
+    """Whether `round_finished` reads the tensors of updates. If no callback does, a round may drop them earlier."""
 
     def started(self, federation: Federation, rows: Sequence[Row]) -> None:
         """Handle the start of this process; `rows` are those of rounds finished earlier."""
@@ -144,6 +148,9 @@ class _Loop:
             initial_state = state = state_reference(0) if state else {}
         self.privacy = private_rounds(federation, directory.path if directory and engine.keeps_states else None)
         self.required = Requirements(payload, state, limits_of(federation.experiment, engine.keeps_states))
+        holds = engine.keeps_states or any(callback.needs_updates for callback in callbacks)
+        reason = reason_to_hold(federation.experiment, federation.algorithm, self.required.limits)
+        self.folds = not holds and reason is None
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.last_states: dict[int, State] = {}
         self.late: list[Update] = []
@@ -295,23 +302,37 @@ class _Loop:
         return sample_clients(self.federation.experiment, self.federation.clients, round_number)
 
     def _train(self, round_number: int, clients: Sequence[int], sending: ServerState) -> RoundUpdates:
-        """Send the clients their weights and return their updates."""
+        """Send the clients their weights and return their updates; repeat that, holding all, after a surprise."""
+        updates = self._collect(round_number, clients, sending, functools.partial(self._notify, "client_finished"))
+        if updates.is_surprised:
+            log.info("round %d: not every update is accepted: its clients train once more", round_number)
+            self.folds = False
+            updates = self._collect(round_number, clients, sending, lambda _update: None)
+        return updates
+
+    def _collect(
+        self, round_number: int, clients: Sequence[int], sending: ServerState, notify: Callable[[Update], None]
+    ) -> RoundUpdates:
         faults = self.federation.faults(clients, round_number)
         updates = RoundUpdates(self.federation, sending, self.states, round_number, faults, self.required)
         for update in self.late:
             updates.add_late(update)
+        if self.folds:
+            updates.fold()
         broadcast = self.federation.algorithm.broadcast(sending)
         jobs = [
             Job(client, round_number, sending.weights, broadcast, work=faults[client].work)
             for client in clients
             if not faults[client].dropped
         ]
-        for _, answer in self.engine.run([Train(job, self.states.get) for job in jobs]):
+        window = window_size(self.engine.workers) if self.folds else max(1, len(jobs))
+        tasks = [Train(job, self.states.get, turn=place // window) for place, job in enumerate(jobs)]
+        for _, answer in self.engine.run(tasks):
             if isinstance(answer, Missing):
                 updates.add_missing(answer)
             else:
                 updates.add(answer, self.privacy.receive(answer) if self.privacy else None)
-                self._notify("client_finished", answer)
+                notify(answer)
         check_abstentions(round_number, updates.counts.abstained, len(clients))
         reached = len(clients) - updates.counts.unreached
         updates.counts.bytes_down = reached * (size_in_bytes(sending.weights) + size_in_bytes(broadcast))
@@ -325,7 +346,10 @@ class _Loop:
             updates.counts.clipped += clipped
         if not self._counts(updates, accepted):
             return self.server
-        after = aggregate(settings, self.federation.algorithm, before, seen)
+        if updates.folding:
+            after = apply_server_optimizer(settings, before, replace(before, weights=updates.folding.mean))
+        else:
+            after = aggregate(settings, self.federation.algorithm, before, seen)
         # Untrained parameters are copied: an average of equal tensors is not always that tensor, to the last bit.
         known = self.server.weights
         weights = {**known, **after.weights, **pick(known, self.federation.untrained)}

@@ -34,6 +34,8 @@ def test_text(row: Row, measure: Measure) -> str:
 class LiveProgress(Callback):
     """A bar of rounds with the latest accuracy and loss, and the clients of the current round."""
 
+    needs_updates = False
+
     def __init__(self, console: Console, label: str) -> None:
         self._label = label
         self._bar = _bar(console, "{task.fields[accuracy]}", "[dim]{task.fields[clients]}")
@@ -73,6 +75,8 @@ class LiveProgress(Callback):
 
 class PlainProgress(Callback):
     """One line per round, or only `lines` of them, evenly spread."""
+
+    needs_updates = False
 
     def __init__(self, say: Callable[[str], None], label: str, lines: int | None = None) -> None:
         self._say = say
@@ -117,6 +121,8 @@ def progress(console: Console, label: str, lines: int | None = None) -> Callback
 
 class NotebookProgress(Callback):
     """One line in a notebook's output, redrawn after every round."""
+
+    needs_updates = False
 
     def __init__(self, label: str) -> None:
         self._lines: list[str] = []

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -17,6 +17,7 @@ from fedsol.federation.exchange import methods_own
 from fedsol.federation.faults import COLLUSION, Fault, collude, corrupt
 from fedsol.federation.federation import Federation
 from fedsol.runs.client_states import ClientStates
+from fedsol.training.folding import Folding, Order
 from fedsol.training.guard import NO_LIMITS, Bound, Limits, Sizes, sizes_of
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class _Arrival:
     age: int
 
     @property
-    def order(self) -> tuple[int, int]:
+    def order(self) -> Order:
         """By client; of two from one client, the older comes first."""
         return self.update.client, -self.age
 
@@ -72,7 +73,9 @@ class RoundUpdates:
     """Updates arrive in any order; the valid ones are returned by client id, with their shares.
 
     States go to the store on arrival, so that a round only holds its weights and payloads in memory. What depends on
-    the other updates of the round is decided when all have arrived, in order of client id.
+    the other updates of the round is decided when all have arrived, in order of client id. With `fold` the weights are
+    averaged as they arrive. That takes shares that are known before: if another update is rejected, or none comes from
+    a client, the round `is_surprised`, and its clients have to train once more.
     """
 
     federation: Federation
@@ -87,6 +90,8 @@ class RoundUpdates:
     """Updates of this round that arrive in the next one."""
     recent_changes: tuple[Sizes, ...] = ()
     """What the server remembers after the round."""
+    folding: Folding | None = None
+    is_surprised: bool = False
     _arrivals: list[_Arrival] = field(default_factory=list)
 
     @property
@@ -94,8 +99,33 @@ class RoundUpdates:
         """The experiment that the round belongs to."""
         return self.federation.experiment
 
+    def fold(self) -> None:
+        """Average updates as they arrive, from the late ones on, which are already here."""
+        late, self._arrivals = self._arrivals, []
+        expected = [client for client in self.faults if self._is_expected(client)]
+        examples = {
+            **{arrival.order: arrival.update.examples for arrival in late},
+            **{(client, 0): len(self.federation.training_samples(client)) for client in expected},
+        }
+        sizes = dict(zip(examples, self._sizes(examples.values()), strict=True))
+        self.folding = Folding(sizes, self.required.limits.max_share)
+        for arrival in late:
+            self._keep(arrival)
+
+    def _is_expected(self, client: int) -> bool:
+        """Return whether a client's update should be aggregated in this round, as far as the faults say."""
+        fault = self.faults[client]
+        is_broken = fault.corrupted and self.experiment.faults.corruption == "nan"
+        return not (fault.dropped or fault.late or is_broken)
+
+    def _sizes(self, examples: Iterable[int]) -> list[int]:
+        """Return the sizes that the shares of updates are made of."""
+        return [1 if self.experiment.server.weighting == "uniform" else count for count in examples]
+
     def add(self, update: Update, reason: str | None = None) -> None:
         """Add an update of this round, to be rejected if there is a reason."""
+        if self.is_surprised:
+            return
         self.counts.bytes_up += size_in_bytes(update.weights) + size_in_bytes(update.payload)
         fault = self.faults[update.client]
         if fault.corrupted:
@@ -110,7 +140,9 @@ class RoundUpdates:
 
     def add_missing(self, missing: Missing) -> None:
         """Record a client that was asked and sent no update."""
-        if missing.malformed:
+        if self.folding:
+            self.is_surprised = True
+        elif missing.malformed:
             self._reject(missing.client, missing.reason)
         else:
             self.counts.missing += 1
@@ -125,14 +157,16 @@ class RoundUpdates:
         self._take(moved, 1, self._reason(moved))
 
     def finish(self) -> list[Update]:
-        """Decide when all have arrived; return the updates to aggregate, by client id."""
+        """Decide when all have arrived; return the updates to aggregate, by client id: without tensors if folded."""
+        updates = self.folding.updates if self.folding else self._with_shares()
+        self.counts.restarted += sum(bool(update.metrics.get("restarted")) for update in updates)
+        return updates
+
+    def _with_shares(self) -> list[Update]:
         arrivals = self._with_collusion(sorted(self._arrivals, key=lambda arrival: arrival.order))
         arrivals = self._within_bound(arrivals)
         updates = [replace(arrival.update, weights=self._clipped(arrival.update), state={}) for arrival in arrivals]
-        self.counts.restarted += sum(bool(update.metrics.get("restarted")) for update in updates)
-        uniform = self.experiment.server.weighting == "uniform"
-        sizes = [1 if uniform else update.examples for update in updates]
-        shares = limited_shares(sizes, self.required.limits.max_share)
+        shares = limited_shares(self._sizes(update.examples for update in updates), self.required.limits.max_share)
         return [replace(update, share=share) for update, share in zip(updates, shares, strict=True)]
 
     def _moved(self, update: Update, sign: float) -> Update:
@@ -141,11 +175,22 @@ class RoundUpdates:
         return replace(update, weights={**update.weights, **add(parameters, self.server.weights, sign)})
 
     def _take(self, update: Update, age: int, reason: str | None) -> None:
-        if reason is not None:
+        arrival = _Arrival(update if age else replace(update, state={}), age)
+        if self.folding and self.folding.expects(arrival.order) != (reason is None):
+            self.is_surprised = True
+        elif reason is not None:
             self._reject(update.client, reason)
-            return
-        self.states.stage(update.client, self.round, update.state)
-        self._arrivals.append(_Arrival(update if age else replace(update, state={}), age))
+        else:
+            self.states.stage(update.client, self.round, update.state)
+            self._keep(arrival)
+
+    def _keep(self, arrival: _Arrival) -> None:
+        """Hold a valid update until the others have arrived, or add it to the mean."""
+        if self.folding is None:
+            self._arrivals.append(arrival)
+        else:
+            update = replace(arrival.update, weights=self._clipped(arrival.update), state={})
+            self.folding.add(arrival.order, update)
 
     def _reason(self, update: Update) -> str | None:
         return reason_to_reject(update, self.server, self.required.payload, self.required.state)
