@@ -3,6 +3,11 @@
 import numpy as np
 
 
+def tiny_images() -> dict[str, np.ndarray]:
+    """200,000 and 1,000 gray images of 8 x 8: two for each of 100,000 clients."""
+    return _random_images(200_000, 1_000, 8, 1)
+
+
 def _random_images(train: int, test: int, side: int, channels: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     shape = (side, side, channels)

@@ -1,9 +1,13 @@
 """Question 5: how do the time of a round and the memory grow with clients, model and sampled fraction?"""
 
+import itertools
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,12 @@ from common import save
 HERE = Path(__file__).parent
 MNIST = f"{HERE / 'data.py'}:like_mnist"
 BASE = {"client.epochs": 1, "rounds": 3, "data.name": MNIST, "data.partition.kind": "iid", "data.channels": 3}
+TINY = {
+    "data.name": f"{HERE / 'data.py'}:tiny_images", "data.channels": 1, "model.name": "small",
+    "client.steps": 1, "client.batch_size": 2, "rounds": 20,
+}  # fmt: skip
+SHORT, LONG = 20, 2_000
+"""Rounds of a run on embedded data that is resumed."""
 CASES: dict[str, dict[str, Any]] = {
     "100 clients, 1 % sampled": {"data.partition.clients": 100, "server.fraction": 0.01},
     "1,000 clients, 1 % sampled": {"data.partition.clients": 1_000, "server.fraction": 0.01},
@@ -23,6 +33,12 @@ CASES: dict[str, dict[str, Any]] = {
         "data.partition.clients": 10_000, "server.fraction": 0.001, "algorithm.name": "scaffold", "rounds": 60,
     },
     "100 clients, 50 sampled": {"data.partition.clients": 100, "server.fraction": 0.5},
+    "1,000 clients, 100 sampled, one step of two tiny images": {
+        **TINY, "data.partition.clients": 1_000, "server.fraction": 0.1,
+    },
+    "100,000 clients, 100 sampled, one step of two tiny images": {
+        **TINY, "data.partition.clients": 100_000, "server.fraction": 0.001,
+    },
     "small model": {"data.partition.clients": 1_000, "server.fraction": 0.01, "model.name": "small"},
     "vgg11": {"data.partition.clients": 1_000, "server.fraction": 0.005, "model.name": "vgg11", "rounds": 2},
     "resnet18": {"data.partition.clients": 1_000, "server.fraction": 0.005, "model.name": "resnet18", "rounds": 2},
@@ -33,7 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def measure(changes: dict[str, Any]) -> dict[str, float]:
     """Runs one case in a process of its own and reads its memory."""
-    command = [sys.executable, __file__, json.dumps({**BASE, **changes})]
+    command = [sys.executable, __file__, json.dumps(changes)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -53,11 +69,53 @@ def run_case(changes: dict[str, Any]) -> None:
     print(json.dumps({"seconds_per_round": seconds, **memory, "clients": run.rows[-1]["clients"]}))
 
 
+def run_rounds(rounds: int) -> None:
+    """The child's part: train in a run directory, then resume for one more round; how do time and memory grow?"""
+    import statistics
+
+    import fedsol
+
+    class Meter(fedsol.Callback):
+        needs_updates = False
+
+        def __init__(self) -> None:
+            self.ends: list[float] = []
+            self.gib: list[float] = []
+
+        def round_finished(self, result: fedsol.RoundResult) -> None:
+            self.ends.append(time.perf_counter())
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.gib.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**30)
+
+    def between(ends: list[float]) -> float:
+        """Seconds from the end of a round to that of the next: checkpoints are part of it."""
+        return statistics.median(later - earlier for earlier, later in itertools.pairwise(ends))
+
+    settings = {"engine.kind": "local", "client.steps": 1, "server.evaluate_every": 100, "algorithm.name": "fedavg"}
+    experiment = fedsol.Experiment(algorithm={"name": "fedavg"}).override({**settings, "rounds": rounds})
+    with tempfile.TemporaryDirectory() as folder:
+        meter = Meter()
+        fedsol.train(experiment, [meter], out=folder + "/run")
+        start, resumed = time.perf_counter(), Meter()
+        fedsol.train(experiment.override({"rounds": rounds + 1}), [resumed], out=folder + "/run", resume=True)
+    tenth = max(2, rounds // 10)
+    found = {
+        "seconds_first": between(meter.ends[:tenth]),
+        "seconds_last": between(meter.ends[-tenth:]),
+        "gib_after_tenth": meter.gib[tenth - 1],
+        "gib_at_end": meter.gib[-1],
+        "seconds_to_resume": resumed.ends[0] - start,
+    }
+    print(json.dumps(found))
+
+
 def main() -> None:
     if len(sys.argv) > 1:
-        run_case(json.loads(sys.argv[1]))
-    else:
-        save("growth", {"cases": {name: measure(changes) for name, changes in CASES.items()}})
+        given = json.loads(sys.argv[1])
+        run_rounds(given["only_rounds"]) if "only_rounds" in given else run_case(given)
+        return
+    cases = {name: measure({**BASE, **changes}) for name, changes in CASES.items()}
+    save("growth", {"cases": cases, "rounds": {str(count): measure({"only_rounds": count}) for count in (SHORT, LONG)}})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from fedsol import Experiment, InputError
 from fedsol.algorithms import make_algorithm
 from fedsol.cli.app import app
 from fedsol.cli.console import console
-from fedsol.cli.estimate import _BANDWIDTHS, _SECONDS, parse_quantity
+from fedsol.cli.estimate import _BANDWIDTHS, _SECONDS, assumptions, parse_quantity
 from fedsol.federation.federation import build_federation
 from fedsol.runs.client_states import MEMORY_BUDGET
 from fedsol.studies import estimate
@@ -202,6 +202,31 @@ def test_memory_by_hand(missing):
     assert found["server"] == 1000 + sum(found[part] for part in parts)
     many = estimate.count_memory(replace(plan, experiment=plan.experiment.override({"rounds": 10**6})), 0)
     assert many["states_in_memory"] == MEMORY_BUDGET
+
+
+@pytest.mark.parametrize(("clients", "held"), [(10, 10), (48, 48), (1000, 48)])
+def test_averaged_updates_are_held_in_small_numbers(missing, clients, held):
+    """Three windows of 16 clients may be under way; a method whose server needs every update holds them all."""
+    settings = missing.override({"engine.workers": 2})
+    numbers = {"clients": 100_000, "per_round": clients, "examples": 50}
+    plan = plan_of(settings.override({"algorithm.name": "fedsol"}), **numbers)
+    traffic = bytes_per_client(make_trial(plan))
+    assert estimate.count_memory(plan, 0)["updates"] == held * traffic.up
+    said = f"memory: mine averages updates as they arrive; at most {held} are held at once"
+    assert said in assumptions([plan], Network())
+    median = plan_of(settings.override({"server.aggregation": "median"}), **numbers)
+    assert estimate.count_memory(median, 0)["updates"] == clients * traffic.up
+    said = f"memory: mine holds all {clients:,} updates of a round: server.aggregation = 'median' compares them"
+    assert said in assumptions([median], Network())
+
+
+def test_the_server_of_a_deployment_holds_all_updates(missing):
+    """Its clients cannot be asked twice."""
+    plan = plan_of(missing.override({"engine.workers": 1}), clients=1000, per_round=100, examples=4)
+    (found,) = estimate.estimate([plan], Network(up=1e6))
+    assert (found["updates_held"], found["reason_held"]) == (48, None)
+    memory, up = found["memory"], found["bytes"]["client_up"]
+    assert found["deployment"]["server_memory"] == memory["server"] - memory["data"] + 52 * up
 
 
 def test_the_state_of_clients_on_disk_is_what_a_run_writes(tmp_path):

@@ -15,6 +15,7 @@ from fedsol.algorithms.base import Algorithm
 from fedsol.federation.sampling import sample_clients
 from fedsol.runs import directory as runs
 from fedsol.runs.directory import RunDirectory
+from fedsol.runs.rows import rows_to_text
 from tests.support.runs import Recorder, StopAfter, assert_same_run, trained
 from tests.support.tensors import same_tensors
 from tests.support.user_code import uneven_clients
@@ -477,3 +478,12 @@ def test_callbacks_hear_the_end_even_if_saving_fails(tiny, tmp_path, monkeypatch
     with pytest.raises(RunError, match="No space left"):
         fedsol.train(tiny, [watcher], tmp_path)
     assert watcher.was_told
+
+
+def test_the_work_of_a_checkpoint_does_not_grow_with_the_rounds(tiny, tmp_path, monkeypatch):
+    """Each row becomes text once for the file, and once for the hash of all rows."""
+    written = []
+    for module in ("fedsol.runs.directory", "fedsol.runs.rows"):
+        monkeypatch.setattr(f"{module}.rows_to_text", lambda rows: written.extend(rows) or rows_to_text(rows))
+    run = fedsol.train(tiny.override({"rounds": 5}), out=tmp_path / "run")
+    assert len(written) == 2 * len(run.rows)

@@ -29,26 +29,28 @@ def unseen_size(experiment: Experiment, clients: int) -> int:
 
 def unseen_clients(experiment: Experiment, clients: int) -> frozenset[int]:
     """Return the ids of the clients that never take part; they depend only on the seed."""
-    order = torch.randperm(clients, generator=generator_for(experiment.seed, "unseen"))
-    return frozenset(order[: unseen_size(experiment, clients)].tolist())
+    count = unseen_size(experiment, clients)
+    order = torch.randperm(clients, generator=generator_for(experiment.seed, "unseen")) if count else torch.empty(0)
+    return frozenset(order[:count].tolist())
 
 
 def sample_clients(experiment: Experiment, clients: int, round_number: int) -> list[int]:
     """Return the ids of the clients of a round, ascending; they depend only on the seed and the round."""
-    order = _seen_in_order(experiment, clients, "sampling", round_number)
-    return sorted(order[: sample_size(experiment, clients)])
+    return _draw(experiment, clients, ("sampling", round_number), sample_size(experiment, clients))
 
 
 def sample_testers(experiment: Experiment, clients: int, round_number: int) -> list[int]:
     """Return the ids of the clients that test the model of a round on sets of their own, ascending."""
-    return sorted(_seen_in_order(experiment, clients, "testers", round_number)[: experiment.server.evaluate_clients])
+    return _draw(experiment, clients, ("testers", round_number), experiment.server.evaluate_clients)
 
 
-def _seen_in_order(experiment: Experiment, clients: int, purpose: str, round_number: int) -> list[int]:
-    """Return the clients that take part, in a random order."""
-    order = torch.randperm(clients, generator=generator_for(experiment.seed, purpose, round_number)).tolist()
-    unseen = unseen_clients(experiment, clients)
-    return [client for client in order if client not in unseen]
+def _draw(experiment: Experiment, clients: int, purpose: tuple[str, int], count: int | None) -> list[int]:
+    """Return the first of the clients that take part in a random order (None: all of them), ascending."""
+    order = torch.randperm(clients, generator=generator_for(experiment.seed, *purpose))
+    if unseen := unseen_clients(experiment, clients):
+        order = order[~torch.isin(order, torch.tensor(sorted(unseen)))]
+    chosen: list[int] = order[:count].sort().values.tolist()
+    return chosen
 
 
 def share_size(share: float, samples: int) -> int:

@@ -1,11 +1,12 @@
 """A row of metrics: the numbers of one finished round, one line of metrics.jsonl."""
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
-from fedsol.core.files import read_json_lines, sha256
+from fedsol.core.files import read_json_lines
 from fedsol.errors import InputError
 
 PRIVACY = ("epsilon", "delta", "unit", "noise")
@@ -79,9 +80,22 @@ def rows_to_text(rows: Sequence[Row]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def rows_hash(rows: Sequence[Row]) -> str:
-    """Return the SHA-256 of rows as they are written in the file."""
-    return sha256(rows_to_text(rows).encode())
+class RowsHash:
+    """The SHA-256 of rows as they are written in the file; a new row is added to it without reading the others."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._hash = hashlib.sha256()
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Add the next row."""
+        self._hash.update(rows_to_text([row]).encode())
+
+    @property
+    def text(self) -> str:
+        """The hash of the rows so far."""
+        return self._hash.hexdigest()
 
 
 def privacy_text(rows: Sequence[Row]) -> str:

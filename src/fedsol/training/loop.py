@@ -26,7 +26,7 @@ from fedsol.federation.sampling import sample_clients, trains_alone
 from fedsol.federation.tasks import Train
 from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import RunDirectory
-from fedsol.runs.rows import Row, rows_hash
+from fedsol.runs.rows import Row, RowsHash
 from fedsol.runs.run import Run
 from fedsol.runs.selection import Selection, Stop
 from fedsol.training.aggregation import aggregate, apply_server_optimizer
@@ -65,6 +65,7 @@ class _Best:
 
     round: int
     server: ServerState
+    rows_sha256: str
     is_saved: bool = False
 
 
@@ -155,6 +156,7 @@ class _Loop:
         self.last_states: dict[int, State] = {}
         self.late: list[Update] = []
         self.rows: list[Row] = []
+        self.rows_hash = RowsHash()
         self.saved_round = 0
         self.best: _Best | None = None
         self.is_diverging = False
@@ -216,7 +218,8 @@ class _Loop:
         rows = self.directory.read_rows()
         checkpoint = self.directory.checkpoints.newest(len(rows))
         if checkpoint is not None:
-            if rows_hash(rows[: checkpoint.round]) != checkpoint.rows_sha256:
+            self.rows_hash = RowsHash(rows[: checkpoint.round])
+            if self.rows_hash.text != checkpoint.rows_sha256:
                 raise RunError(
                     f"{self.directory.path / 'metrics.jsonl'}: its rows changed after they were written, so the run "
                     "cannot be resumed; nothing was changed"
@@ -251,8 +254,8 @@ class _Loop:
         number = self.selection.best_round(self.rows) if self.selection.has_validation else None
         if self.directory and number is not None:
             try:
-                server = self._without_frozen(self.directory.checkpoints.best(number).server)
-                self.best = _Best(number, server, is_saved=True)
+                saved = self.directory.checkpoints.best(number)
+                self.best = _Best(number, self._without_frozen(saved.server), saved.rows_sha256, is_saved=True)
             except RunError as error:
                 log.warning("%s; the model of round %d, the best so far, is lost", error, number)
 
@@ -281,8 +284,9 @@ class _Loop:
         if self._counts(updates, accepted):
             self.states.commit(round_number)
         self.rows.append(row)
+        self.rows_hash.add(row)
         if self.selection.has_validation and self.selection.best_round(self.rows) == round_number:
-            self.best = _Best(round_number, after)
+            self.best = _Best(round_number, after, self.rows_hash.text)
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         tested = (evaluation.test, evaluation.held_out)
@@ -402,9 +406,9 @@ class _Loop:
             return
         checkpoints = self.directory.checkpoints
         if self.best and not self.best.is_saved:
-            checkpoints.save_best(self.best.round, self.best.server, rows_hash(self.rows[: self.best.round]))
+            checkpoints.save_best(self.best.round, self.best.server, self.best.rows_sha256)
             self.best = replace(self.best, is_saved=True)
-        checkpoints.save(len(self.rows), self.server, self.late, self.states, rows_hash(self.rows))
+        checkpoints.save(len(self.rows), self.server, self.late, self.states, self.rows_hash.text)
         self.saved_round = len(self.rows)
         if self.selection.has_validation:
             checkpoints.drop_bests({self.selection.best_round(self.rows[:number]) for number in checkpoints.rounds()})
