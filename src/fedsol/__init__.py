@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from fedsol.errors import FedsolError, InputError, RunError
     from fedsol.personalization.loop import personalize
     from fedsol.runs.run import Run
-    from fedsol.training.loop import Callback, RoundResult, StopTraining
+    from fedsol.training.callbacks import Callback, RoundResult, StopTraining
 
 _HOMES = {
     "Algorithm": "fedsol.algorithms.base",
     "Augmentation": "fedsol.data.types",
-    "Callback": "fedsol.training.loop",
+    "Callback": "fedsol.training.callbacks",
     "Comparison": "fedsol.api",
     "Dataset": "fedsol.data.types",
     "Experiment": "fedsol.config.experiment",
     "FedsolError": "fedsol.errors",
     "InputError": "fedsol.errors",
-    "RoundResult": "fedsol.training.loop",
+    "RoundResult": "fedsol.training.callbacks",
     "Run": "fedsol.runs.run",
     "RunError": "fedsol.errors",
     "Split": "fedsol.data.types",
-    "StopTraining": "fedsol.training.loop",
+    "StopTraining": "fedsol.training.callbacks",
     "compare": "fedsol.api",
     "personalize": "fedsol.personalization.loop",
     "fields": "fedsol.config.fields",

@@ -12,7 +12,7 @@ from fedsol.paper.numbers import Heading
 from fedsol.paper.recipe import Cell, Figure, Folders, Ours, TrainedTable, titled
 from fedsol.paper.store import smoothed
 from fedsol.runs.run import Run
-from fedsol.training.loop import Callback
+from fedsol.training.callbacks import Callback
 from tests.support.small_recipe import fedsol, know, runs_in, small, small_cells
 
 pytestmark = pytest.mark.usefixtures("small_recipe")

@@ -8,7 +8,7 @@ import torch
 
 import fedsol
 from fedsol.federation.federation import build_federation
-from fedsol.training.loop import Callback
+from fedsol.training.callbacks import Callback
 from tests.reference import naive
 
 BASE = {

@@ -18,7 +18,7 @@ from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.plots.curves import Curve, curve_by_round
 from fedsol.runs.rows import Row
-from fedsol.training.loop import Callback, RoundResult
+from fedsol.training.callbacks import Callback, RoundResult
 
 R = TypeVar("R")
 

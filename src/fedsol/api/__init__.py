@@ -24,7 +24,7 @@ from fedsol.studies.run_many import Study
 from fedsol.studies.sweep import Sweep
 from fedsol.studies.sweep import sweep as run_sweep
 from fedsol.studies.variants import Variant, algorithm_changes, check_distinct
-from fedsol.training.loop import Callback
+from fedsol.training.callbacks import Callback
 from fedsol.training.loop import train as run_experiment
 from fedsol.training.progress import interactive_progress
 

@@ -24,7 +24,7 @@ from fedsol.errors import InputError
 if TYPE_CHECKING:
     from fedsol.config.experiment import Experiment
     from fedsol.reports.live import LiveView
-    from fedsol.training.loop import Callback
+    from fedsol.training.callbacks import Callback
 
 
 def run(

@@ -14,7 +14,7 @@ from fedsol.paper.settings import CIFAR, DATASETS, LDA, METHODS, experiment, fed
 from fedsol.paper.store import LAST, first_round_at, last_mean, smoothed
 from fedsol.paper.tables import main
 from fedsol.runs.run import Run
-from fedsol.training.loop import Callback
+from fedsol.training.callbacks import Callback
 
 FACTORS: dict[str, tuple[str, tuple[float, ...]]] = {
     "sampling ratio": ("server.fraction", (0.02, 0.05, 0.1, 0.2, 0.5)),

@@ -14,7 +14,7 @@ from fedsol.paper.numbers import Heading, Key, Number
 from fedsol.paper.settings import SEEDS
 from fedsol.paper.store import flat
 from fedsol.runs.run import Run
-from fedsol.training.loop import Callback
+from fedsol.training.callbacks import Callback
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fedsol.paper.store import Store, fingerprint
 from fedsol.runs.environment import environment
 from fedsol.runs.run import Run
 from fedsol.studies.run_many import RunSpec, run_many
-from fedsol.training.loop import Callback
+from fedsol.training.callbacks import Callback
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fedsol.reports.page import render, report_data
 from fedsol.runs.find import runs_below
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
-from fedsol.training.loop import Callback, RoundResult
+from fedsol.training.callbacks import Callback, RoundResult
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
 from fedsol.runs.selection import Selection
 from fedsol.studies.variants import Variant, algorithm_changes, check_distinct
-from fedsol.training.loop import Callback, RoundResult, StopTraining, train
+from fedsol.training.callbacks import Callback, RoundResult, StopTraining
+from fedsol.training.loop import train
 
 RECORD = "choice.json"
 PARTS_OF_METHODS = {"fedsol-ablation", "perturbed"}

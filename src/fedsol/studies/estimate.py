@@ -22,9 +22,10 @@ from fedsol.runs.checkpoints import CHECKPOINTS
 from fedsol.runs.client_states import MEMORY_BUDGET
 from fedsol.studies.plan import Plan
 from fedsol.training.aggregation import apply_server_optimizer
+from fedsol.training.callbacks import Callback, RoundResult
 from fedsol.training.folding import held_at_most, reason_to_hold
 from fedsol.training.guard import limits_of
-from fedsol.training.loop import Callback, RoundResult, train_federation
+from fedsol.training.loop import train_federation
 from fedsol.training.updates import expected_answers
 
 TRIAL_STEPS = 4  # local steps of a client in a trial round, at most

@@ -22,7 +22,8 @@ from fedsol.errors import InputError, RunError
 from fedsol.federation.optimizer import check_optimizer
 from fedsol.runs.directory import RunDirectory
 from fedsol.runs.run import Run
-from fedsol.training.loop import Callback, train
+from fedsol.training.callbacks import Callback
+from fedsol.training.loop import train
 
 MakeCallbacks = Callable[[str], Sequence[Callback]]
 """The callbacks of a run, by its label."""

@@ -14,7 +14,7 @@ from fedsol.federation.federation import Federation
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
 from fedsol.trackers import check_tracker
-from fedsol.training.loop import Callback, RoundResult
+from fedsol.training.callbacks import Callback, RoundResult
 
 log = logging.getLogger(__name__)
 

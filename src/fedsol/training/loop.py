@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, TypeVar, cast
+from typing import TypeVar, cast
 
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import flatten
@@ -30,6 +30,7 @@ from fedsol.runs.rows import Row, RowsHash
 from fedsol.runs.run import Run
 from fedsol.runs.selection import Selection, Stop
 from fedsol.training.aggregation import aggregate, apply_server_optimizer
+from fedsol.training.callbacks import Callback, RoundResult, StopTraining
 from fedsol.training.evaluation import Evaluation, check_tests, evaluate_everywhere
 from fedsol.training.folding import reason_to_hold, window_size
 from fedsol.training.guard import check_abstentions, check_loss, check_rejections, find_divergence, limits_of
@@ -43,23 +44,6 @@ Saved = TypeVar("Saved", ServerState, Update)
 
 
 @dataclass(frozen=True)
-class RoundResult:
-    """A finished round, as callbacks see it."""
-
-    round: int
-    before: ServerState
-    """With the weights that the clients received."""
-    after: ServerState
-    updates: Sequence[Update]
-    """The accepted updates, by client id; without tensors unless a callback needs them."""
-    evaluation: Tally | None
-    """On the global test set, if the round was evaluated."""
-    held_out: Mapping[int, Tally]
-    """On the clients' hold-out sets, by client."""
-    row: Row
-
-
-@dataclass(frozen=True)
 class _Best:
     """The server after the best round by validation."""
 
@@ -67,32 +51,6 @@ class _Best:
     server: ServerState
     rows_sha256: str
     is_saved: bool = False
-
-
-class StopTraining(Exception):  # noqa: N818 (as StopIteration: it is no error)
-    """Raised by a callback: the run ends after this round, is saved, and is returned as any other."""
-
-
-class Callback:
-    """Follow a run: override what you need. A callback must not change the run; `StopTraining` ends it."""
-
-    needs_updates: ClassVar[bool] = True
-    """Whether `round_finished` reads the tensors of updates. If no callback does, a round may drop them earlier."""
-
-    def started(self, federation: Federation, rows: Sequence[Row]) -> None:
-        """Handle the start of this process; `rows` are those of rounds finished earlier."""
-
-    def round_started(self, round_number: int, clients: Sequence[int]) -> None:
-        """Handle the start of a round, when its clients are known."""
-
-    def client_finished(self, update: Update) -> None:
-        """Handle a client's update when it arrives."""
-
-    def round_finished(self, result: RoundResult) -> None:
-        """Handle a round that is finished and saved."""
-
-    def finished(self, run: Run) -> None:
-        """Handle the end of the run: complete, or interrupted after saving."""
 
 
 def train(

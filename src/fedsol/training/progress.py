@@ -14,7 +14,7 @@ from fedsol.federation.federation import Federation
 from fedsol.runs.rows import Row
 from fedsol.runs.run import Run
 from fedsol.runs.selection import Stop
-from fedsol.training.loop import Callback, RoundResult
+from fedsol.training.callbacks import Callback, RoundResult
 
 
 def test_text(row: Row, measure: Measure) -> str:
