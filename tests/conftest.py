@@ -1,6 +1,8 @@
 """Fixtures that several test files share."""
 
+import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,9 @@ settings.load_profile("fedsol")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+MEMORY = Path("/dev/shm")
+"""Files in memory: tests flush thousands of small ones, and none of them has to survive a loss of power."""
+
 SLOW = (
     "test_deployment.py",
     "test_simulation.py",
@@ -38,6 +43,18 @@ SLOW = (
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return one more than there are cores, as some tests wait for other processes."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let temporary folders lie in memory, where there is plenty of it."""
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported and collected out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

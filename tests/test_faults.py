@@ -15,7 +15,7 @@ from fedsol.federation.faults import attackers, collude, corrupt, plan, with_fli
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.training.updates import reason_to_reject
 from tests.support.cases import every_federated_name, experiment
-from tests.support.runs import Recorder, StopAfter, assert_same_run
+from tests.support.runs import Recorder, StopAfter, assert_same_run, trained
 from tests.support.tensors import same_tensors
 
 SERVER = ServerState({"w": torch.tensor([3.0, 4.0]), "mean": torch.tensor([1.0])}, ("w",), 4)
@@ -65,7 +65,7 @@ def test_robust_aggregation_combines_with_every_method_that_averages(name, aggre
     assert plain == (name not in NOT_PLAIN)
     if plain:
         run = fedsol.train(experiment({"name": name}, server__aggregation=aggregation, server__trim=0.3))
-        assert not same_tensors(run.weights, fedsol.train(experiment({"name": name})).weights)
+        assert not same_tensors(run.weights, trained(experiment({"name": name})).weights)
     else:
         with pytest.raises(fedsol.InputError, match=r"server\.aggregation: .* is not allowed with"):
             experiment({"name": name}, server__aggregation=aggregation)
@@ -115,7 +115,7 @@ def test_faults_are_recorded_deterministic_resumable_and_the_same_on_every_engin
     ):
         assert (counted[key] > 0) == (fault in faults), (fault, counted)
     assert (counted["rejected"] > 0) == ("corrupted" in faults and faults.get("corruption", "nan") == "nan")
-    assert not same_tensors(whole.weights, fedsol.train(faulty(name)).weights)
+    assert not same_tensors(whole.weights, trained(faulty(name)).weights)
     assert_same_run(
         fedsol.train(faulty(name, **faults).override({"engine.kind": "workers", "engine.workers": 2})), whole
     )

@@ -101,8 +101,8 @@ def models_and_optimizers():
 @pytest.mark.parametrize(("name", "optimizer"), list(models_and_optimizers()))
 def test_local_training_is_what_a_plain_torch_loop_does(name, optimizer):
     """In double precision, so that nothing but rounding is left."""
-    model, data = model_of(name).double(), client_data()
-    settings = ClientSettings(epochs=2, batch_size=6, weight_decay=1e-3, optimizer=optimizer)
+    model, data = model_of(name).double(), client_data(6)
+    settings = ClientSettings(epochs=2, batch_size=3, weight_decay=1e-3, optimizer=optimizer)
     expected = plain_torch(model, data, settings)
     functional = split(model, (3, 32, 32))
     training = LocalTraining(settings, SEED, LR, torch.device("cpu"))

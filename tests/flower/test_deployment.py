@@ -32,6 +32,15 @@ THREE = {
     "server.fraction": 1.0,
     "client.epochs": 1,
 }
+TWO = {**THREE, "data.partition.clients": 2}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A SuperLink and two nodes."""
+    with Deployment(tmp_path_factory.mktemp("pair")) as deployment:
+        start(deployment, 2)
+        yield deployment
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +66,10 @@ def rows_of(run):
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", pytest.param("fedsol", marks=pytest.mark.full)])
-def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
-    settings = {**THREE, "rounds": 2, "algorithm.name": algorithm, "data.partition.held_out": 0.2}
-    run = federation.write_app(algorithm, settings)
-    federation.run_app(algorithm)
+def test_a_deployment_is_bitwise_the_in_process_engine(pair, algorithm):
+    settings = {**TWO, "rounds": 2, "algorithm.name": algorithm, "data.partition.held_out": 0.2}
+    run = pair.write_app(algorithm, settings)
+    pair.run_app(algorithm)
     local = fedsol.train(fedsol.Experiment(engine={"kind": "local"}).override(settings))
     deployed = fedsol.Run.load(run)
     assert same_tensors(deployed.weights, local.weights)
@@ -68,13 +77,11 @@ def test_a_deployment_is_bitwise_the_in_process_engine(federation, algorithm):
 
 
 @pytest.mark.full
-def test_of_a_model_with_adapters_two_nodes_carry_these_and_the_classifier_only(tmp_path):
-    two = {**THREE, "data.partition.clients": 2, "rounds": 2, "algorithm.name": "fedsol", "algorithm.perturb": "all"}
-    settings = {**two, "model.name": "mlp", "model.lora.rank": 2}
-    with Deployment(tmp_path / "two") as deployment:
-        start(deployment, 2)
-        run = deployment.write_app("adapters", settings)
-        deployment.run_app("adapters")
+def test_of_a_model_with_adapters_two_nodes_carry_these_and_the_classifier_only(pair):
+    method = {"algorithm.name": "fedsol", "algorithm.perturb": "all"}
+    settings = {**TWO, "rounds": 2, **method, "model.name": "mlp", "model.lora.rank": 2}
+    run = pair.write_app("adapters", settings)
+    pair.run_app("adapters")
     local = fedsol.train(fedsol.Experiment(engine={"kind": "local"}).override(settings))
     deployed = fedsol.Run.load(run)
     adapters = {f"body.{layer}.lora_{part}" for layer in (1, 3) for part in "ab"}

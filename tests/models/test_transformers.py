@@ -1,16 +1,17 @@
 """Models from transformers, made from small configurations: named inputs, the `logits` of their outputs, heads."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
-
-pytest.importorskip("transformers", reason="pip install 'fedsol[text]'")
-
-import transformers
 
 from fedsol.config.model import ModelSettings
 from fedsol.errors import InputError
 from fedsol.models import ModelShape
 from fedsol.models.build import build_split_model
+
+# It takes seconds to import: only the process that runs these tests does.
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="pip install 'fedsol[text]'")
 
 IDS = torch.tensor([[3, 1, 4, 1], [5, 2, 0, 0]])
 NAMED = {"input_ids": IDS, "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}
@@ -22,15 +23,19 @@ NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 def gpt2(vocab_size, tied=False):
     """A decoder whose head may share its weights with the embedding of the tokens."""
-    config = transformers.GPT2Config(vocab_size=vocab_size, tie_word_embeddings=tied, **SMALL, **NO_DROPOUT)
-    return transformers.GPT2LMHeadModel(config)
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=vocab_size, tie_word_embeddings=tied, **SMALL, **NO_DROPOUT)
+    return GPT2LMHeadModel(config)
 
 
 def distilbert(vocab_size, num_labels):
     """An encoder with another name for its head, and with dropout."""
+    from transformers import DistilBertConfig, DistilBertForSequenceClassification
+
     sizes = {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8, "max_position_embeddings": 8}
-    config = transformers.DistilBertConfig(vocab_size=vocab_size, num_labels=num_labels, **sizes)
-    return transformers.DistilBertForSequenceClassification(config)
+    config = DistilBertConfig(vocab_size=vocab_size, num_labels=num_labels, **sizes)
+    return DistilBertForSequenceClassification(config)
 
 
 def settings(name, **options):

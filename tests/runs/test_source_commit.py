@@ -23,25 +23,30 @@ def checkout(tmp_path, monkeypatch):
     return root
 
 
+def source_commit():
+    """What a process that starts now would record."""
+    return runs.source_commit.__wrapped__()
+
+
 def test_the_commit_and_whether_files_were_changed(checkout):
     head = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True).stdout
-    assert runs.source_commit() == {"commit": head.strip(), "commit_modified": False}
+    assert source_commit() == {"commit": head.strip(), "commit_modified": False}
     (checkout / "notes.txt").write_text("not a part of the package")
-    assert runs.source_commit()["commit_modified"] is False
+    assert source_commit()["commit_modified"] is False
     (checkout / "src" / "fedsol" / "runs" / "environment.py").write_text("# changed\n")
-    assert runs.source_commit()["commit_modified"] is True
+    assert source_commit()["commit_modified"] is True
 
 
 def test_nothing_is_said_outside_a_checkout_or_without_git(checkout, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert runs.source_commit() == {}
+    assert source_commit() == {}
     monkeypatch.setattr(runs, "__file__", str(tmp_path / "lib/site-packages/fedsol/runs/environment.py"))
-    assert runs.source_commit() == {}
+    assert source_commit() == {}
 
 
 def test_a_broken_repository_is_no_reason_to_fail(checkout):
     (checkout / ".git" / "HEAD").write_text("nonsense")
-    assert runs.source_commit() == {}
+    assert source_commit() == {}
 
 
 def test_a_run_records_it(tiny, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,12 @@ def software(surroundings: Mapping[str, Any]) -> dict[str, str]:
     return versions
 
 
+@cache
 def source_commit() -> dict[str, Any]:
-    """Return the git commit of fedsol if it runs from a checkout, and whether its source was changed since."""
+    """Return the git commit of fedsol if it runs from a checkout, and whether its source was changed since.
+
+    It is asked once: a process keeps the source it started with.
+    """
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return {}
