@@ -8,25 +8,25 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    FedSOL against FedAvg on embedded data: a table, two pictures, and what they show"
-	@echo "make test    the tests"
-	@echo "make test-all  the tests, every promise for every setting, every real deployment (half an hour)"
-	@echo "make mutants small errors put into the mathematics, one by one: which does no test notice? (some minutes)"
-	@echo "make coverage  the tests, and the lines of src that none of them executes"
-	@echo "make lint    ruff, import-linter and mypy --strict"
-	@echo "make check   lint and test, as CI runs them"
-	@echo "make faults  kill runs at random instants, resume them, compare bit for bit"
-	@echo "make bench   speed, measured as ratios"
-	@echo "make gallery every figure from runs on embedded data: docs/gallery.md"
-	@echo "make docs    the generated reference pages"
-	@echo "make site    the documentation as a site that works offline: site/index.html"
-	@echo "make settings  the quick start with other settings: docs/settings-tried.md (an hour)"
-	@echo "make robustness  what each aggregation survives, measured: docs/robustness.md (ten minutes)"
-	@echo "make results docs/results.md and docs/family.md, their pictures and the leaderboard, from the files in results/"
+	@echo "make demo        FedSOL against FedAvg on embedded data: a table, two pictures, a verdict"
+	@echo "make test        the tests"
+	@echo "make test-all    all tests, with every setting and real deployments (half an hour)"
+	@echo "make mutants     small errors in the mathematics, and those that no test notices (some minutes)"
+	@echo "make coverage    the tests, and the lines of src that none of them executes"
+	@echo "make lint        ruff, import-linter and mypy --strict"
+	@echo "make check       lint and test, as in CI"
+	@echo "make faults      kill runs at random instants, resume them, compare bit for bit"
+	@echo "make bench       benchmarks, measured as ratios"
+	@echo "make gallery     every figure, from runs on embedded data: docs/gallery.md"
+	@echo "make docs        the generated reference pages"
+	@echo "make site        the documentation as a website that works offline: site/index.html"
+	@echo "make settings    the quick start with other settings: docs/settings-tried.md (an hour)"
+	@echo "make robustness  what each aggregation survives: docs/robustness.md (ten minutes)"
+	@echo "make results     docs/results.md, docs/family.md and the leaderboard, from results/"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedsol needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	@echo "Installing fedsol into $(VENV): PyTorch and a few smaller packages, some minutes at the first time."
+	@echo "Installing fedsol into $(VENV): PyTorch and a few smaller packages, some minutes the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --progress-bar on --editable .
 	@touch $@

@@ -8,7 +8,7 @@ from fedsol.federation.trained import TrainedModel
 MOST_ROWS = 200
 """Rows of a table; the rest is counted."""
 
-IN_GRAPHS = "part of an .onnx or .pt2 file; with .safetensors, yours to do"
+IN_GRAPHS = "part of an .onnx or .pt2 file; do it yourself with .safetensors"
 
 
 def model_card(trained: TrainedModel, file: str) -> str:
@@ -37,7 +37,7 @@ def model_card(trained: TrainedModel, file: str) -> str:
 
 def _when(facts: Mapping[str, Any]) -> str:
     if "client" in facts:
-        return f", then made client {facts['client']}'s own ({facts['personal']})"
+        return f", then personalized for client {facts['client']} ({facts['personal']})"
     return f" in {facts['rounds']} rounds" if "rounds" in facts else ""
 
 
@@ -48,7 +48,7 @@ def _form(trained: TrainedModel) -> dict[str, str]:
         for name, tensor in data.raw_inputs.items()
     }
     if data.columns is not None:
-        form["columns"] = ", ".join(one.name for one in data.columns.numbers) or "none of numbers"
+        form["columns"] = ", ".join(one.name for one in data.columns.numbers) or "no numbers"
         for category in data.columns.categories:
             form[f"category `{category.name}`"] = (
                 f"1 … {len(category.values)}: {_shortened(category.values)}; 0: others"

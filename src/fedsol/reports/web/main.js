@@ -103,7 +103,7 @@ function environmentSection() {
     const headings = other.map((key) => ({ text: named(key), long: key === "command" }));
     const table = sortableTable("Environment by run", [{ text: "run" }, ...headings]);
     tables.push(() => table.update(app.data.runs.map((run) => [run.name, ...other.map((key) => run.environment[key] ?? "–")])));
-    node.push(make("details", { open: !same.length }, make("summary", {}, "What differs from run to run"), table.node));
+    node.push(make("details", { open: !same.length }, make("summary", {}, "What differs between runs"), table.node));
   }
   return { id: "environment", title: "Environment", node, update: () => tables.forEach((update) => update()) };
 }
