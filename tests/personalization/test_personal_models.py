@@ -47,7 +47,7 @@ def test_a_personal_model_is_exported_like_any_other(run, tmp_path):
     done = fedsol("export", model, "-o", tmp_path / "mine.pt2")
     assert done.exit_code == 0, done.stderr
     text = (tmp_path / "mine.md").read_text()
-    assert "trained by fedavg, then made client 2's own (finetune, 1 epoch)" in text
+    assert "trained by fedavg, then personalized for client 2 (finetune, 1 epoch)" in text
     assert (tmp_path / "mine.pt2").stat().st_size
 
 
