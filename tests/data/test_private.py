@@ -10,6 +10,7 @@ from PIL import Image
 import fedsol
 from fedsol import Experiment, InputError
 from fedsol.core.messages import Job
+from fedsol.data.batches import normalize
 from fedsol.federation.federation import build_federation, node_federation
 from tests.support.cli import fedsol as fedsol_command
 from tests.support.private import save, settings
@@ -246,3 +247,17 @@ def test_missing_values_of_nodes_have_the_agreed_mean(tmp_path):
 def test_a_scale_is_a_mean_and_a_deviation():
     with pytest.raises(InputError, match=r"data.private.numbers: 'age' must be \[mean, std\], with std greater than 0"):
         table(**{"data.private.numbers": {"age": [1.0, 0.0]}})
+
+
+def test_nodes_standardize_floats_by_stated_values(tmp_path):
+    stated = {"data__standardize": True, "data__private__inputs": "features", "data__private__shape": [2]}
+    scaled = settings(**stated, data__private__mean=[1.0, 20.0], data__private__std=[2.0, 10.0])
+    path = save(tmp_path / "f.npz", [0, 1, 2], np.array([[1.0, 20.0], [3.0, 40.0], [1.0, 20.0]]))
+    node = node_federation(scaled, path, 0).dataset
+    assert normalize(node.train.inputs, node).tolist() == [[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]
+    with pytest.raises(InputError, match=r"^data.private.mean: must be stated for data.standardize, as one number or"):
+        build_federation(settings(**stated))
+    with pytest.raises(InputError, match=r"^data.private.std: must be stated .* or 2: .*\(got \[1.0, 1.0, 1.0\]\)"):
+        build_federation(settings(**stated, data__private__mean=[1.0], data__private__std=[1.0, 1.0, 1.0]))
+    with pytest.raises(InputError, match=r"data.standardize: must not be set for data.private.inputs = 'images'"):
+        build_federation(settings(data__standardize=True))

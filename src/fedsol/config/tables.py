@@ -80,8 +80,8 @@ class PrivateSettings(Settings):
     categories: dict[str, list[str]] = setting({}, "table: columns of categories, each with all its values")
     classes: int | None = setting(None, "number of classes, if labels are numbers (0, 1, 2 …)", ge=2, le=LARGEST_COUNT)
     class_names: list[str] = setting([], "names of the classes, if labels or folders have names")
-    mean: list[float] = setting([0.5], "pixel mean of images scaled to 0 … 1, per channel", min_length=1)
-    std: list[Positive] = setting([0.5], "pixel standard deviation, per channel", min_length=1)
+    mean: list[float] = setting([0.5], "of pixels in 0 … 1, by channel; of floats to standardize", min_length=1)
+    std: list[Positive] = setting([0.5], "standard deviation, likewise", min_length=1)
     target_mean: list[float] = setting([], "regression: mean of each target, with which all nodes standardize")
     target_std: list[Positive] = setting([], "regression: standard deviation of each target")
     test: str | None = setting(None, "the server's own test set, if it has one: a table, .npz file or image folder")
@@ -123,6 +123,7 @@ class DataSettings(Settings):
     separator: str | None = setting(
         None, "CSV: character between columns (default: detected)", min_length=1, max_length=1
     )
+    standardize: bool = setting(False, "float arrays: scale by mean and deviation of the training samples")
     cache: str | None = setting(
         None, "image folders, large tables: folder for decoded images and rows (default: beside the data)"
     )

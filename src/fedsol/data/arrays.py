@@ -14,7 +14,7 @@ from fedsol.data.checks import require_finite, require_same_form
 from fedsol.data.mistakes import IMAGE_CHANNELS
 from fedsol.data.readers import make_split, read_npz, stratified_test_mask
 from fedsol.data.targets import check_targets, make_targets, named_targets, names_of
-from fedsol.data.types import Array, Dataset, DatasetSpec, ImageOptions, Inputs, Split, pick, tensors_of
+from fedsol.data.types import UNSCALED, Array, Dataset, DatasetSpec, ImageOptions, Inputs, Split, pick, tensors_of
 from fedsol.errors import InputError
 
 IMAGES_PER_BLOCK = 4096
@@ -232,7 +232,7 @@ def build_dataset(
             raise InputError(f"{source.name}: tokens must be 0 to {len(targets.names) - 1} (got {size - 1})")
     inputs = train.inputs
     is_image = isinstance(inputs, Tensor) and inputs.dtype == torch.uint8
-    mean, std = channel_statistics(cast(Tensor, inputs)) if is_image else ((0.0,), (1.0,))
+    mean, std = channel_statistics(cast(Tensor, inputs)) if is_image else UNSCALED
     return Dataset(
         name,
         Split(inputs, targets.train, clients),

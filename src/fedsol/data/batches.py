@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsol.data.types import MASK, Augmentation, Dataset, Inputs, Split, pick
+from fedsol.data.types import MASK, UNSCALED, Augmentation, Dataset, Inputs, Split, pick
 
 DRAWS_PER_IMAGE = 5
 """Row offset, column offset, flip, cutout row and cutout column."""
@@ -122,9 +122,9 @@ def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 
 def normalize(inputs: Tensor, dataset: Dataset) -> Tensor:
-    """Return the inputs as a model sees them in tests: `(pixel / 255 - mean) / std`; floats are left unchanged."""
+    """Return the inputs as a model sees them in tests: `(pixel / 255 - mean) / std`; floats: `(x - mean) / std`."""
     if inputs.dtype != torch.uint8:
-        return inputs
+        return _standardized(inputs, dataset)
     return _with_channels(_normalized(inputs, dataset), dataset.channels)
 
 
@@ -132,11 +132,11 @@ def augment(inputs: Tensor, dataset: Dataset, generator: torch.Generator) -> Ten
     """Return the inputs as a model sees them in training: cropped, flipped, normalized, then cut out.
 
     Every image takes the same number of draws from `generator`, whichever transforms `dataset.augmentation` uses. The
-    draws are made on the CPU, so they do not depend on the device of the inputs. Floats are left unchanged, without
-    a draw.
+    draws are made on the CPU, so they do not depend on the device of the inputs. Floats are only standardized,
+    without a draw.
     """
     if inputs.dtype != torch.uint8:
-        return inputs
+        return _standardized(inputs, dataset)
     choices = _draw(len(inputs), generator).to(inputs.device)
     settings = dataset.augmentation
     images = inputs
@@ -189,6 +189,17 @@ def _reflected(positions: Tensor, size: int) -> Tensor:
     """Mirror positions outside of [0, size) at the border pixels, which are not repeated."""
     last = size - 1
     return last - (last - positions.abs()).abs()
+
+
+def _standardized(inputs: Tensor, dataset: Dataset) -> Tensor:
+    """Return floats less the mean, divided by std, along the first axis of a sample; the ids of tokens as they are."""
+    if (dataset.mean, dataset.std) == UNSCALED or inputs.dtype != torch.float32:
+        return inputs
+    mean, std = (
+        torch.tensor(values, device=inputs.device).view(-1, *(1 for _ in inputs.shape[2:]))
+        for values in (dataset.mean, dataset.std)
+    )
+    return (inputs - mean) / std
 
 
 def _normalized(images: Tensor, dataset: Dataset) -> Tensor:

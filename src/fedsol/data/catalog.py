@@ -89,6 +89,8 @@ def _load_named(settings: DataSettings) -> Dataset:
         if getattr(settings, key) != DataSettings.model_fields[key].default:
             raise InputError(f"data.{key}: must not be set for {settings.name!r}: it only applies to your own data")
     check_no_table(settings, f"{settings.name!r} has images")
+    if settings.standardize:
+        raise InputError(f"data.standardize: must not be set for {settings.name!r}: images of uint8 always are")
     root = user_path(settings.root, "data.root")
     return load(settings.name, root, settings.download, settings.image_size, settings.cache)
 

@@ -1,12 +1,13 @@
 """Checks of a dataset: its inputs and labels are what `fedsol.data.types` promises, and fit each other."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsol.data.types import Array, Augmentation, Dataset, Inputs, Split, tensors_of
+from fedsol.data.types import UNSCALED, Array, Augmentation, Dataset, Inputs, Split, tensors_of
 from fedsol.errors import InputError
 
 IGNORED = -100
@@ -37,7 +38,8 @@ def checked(dataset: Dataset, kind: str, source: str) -> Dataset:
             raise InputError(f"{where}.clients must have shape {tuple(split.labels.shape[:1])}")
     require_same_form(dataset.train.inputs, dataset.test.inputs, source)
     check_images(dataset, source)
-    return dataset
+    # Its mean and std are those of images; `data.standardize` computes those of floats.
+    return dataset if dataset.train.images is not None else replace(dataset, mean=UNSCALED[0], std=UNSCALED[1])
 
 
 def _check_input(tensor: Tensor, where: str, samples: int) -> None:

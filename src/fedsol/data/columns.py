@@ -80,7 +80,8 @@ def _learn_number(series: "pd.Series", settings: DataSettings, source: str) -> N
         fill = float(np.mean(present) if settings.missing == "mean" else np.median(present))
         values = np.where(np.isnan(values), fill, values)
     mean, std = float(values.mean()), float(values.std())
-    return Number(str(series.name), mean, std if std > 0 else 1.0, fill)  # a constant column is only shifted
+    is_constant = values.min() == values.max()  # its std may be rounded to just above 0
+    return Number(str(series.name), mean, 1.0 if is_constant else std, fill)  # a constant column is only shifted
 
 
 def check_column(series: "pd.Series", is_category: bool, missing: str, source: str) -> None:

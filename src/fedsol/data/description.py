@@ -16,7 +16,7 @@ from fedsol.core.memory import require_memory
 from fedsol.data.catalog import SPECS
 from fedsol.data.checks import check_images
 from fedsol.data.items import TOKENS
-from fedsol.data.types import KNOWN_KEYS_ONLY, MASK, Columns, Dataset, Split, tensors_of
+from fedsol.data.types import KNOWN_KEYS_ONLY, MASK, UNSCALED, Columns, Dataset, Split, tensors_of
 from fedsol.errors import InputError
 
 DATA_FILE = "data.json"
@@ -90,6 +90,11 @@ class DataDescription:
             name: InputTensor("float64", one.shape) if one.type == "float32" else one
             for name, one in self.inputs.items()
         }
+
+    @property
+    def is_standardized(self) -> bool:
+        """Whether floats are scaled by `mean` and `std`, which `data.standardize` has learned."""
+        return self.kind == "features" and (self.mean, self.std) != UNSCALED
 
     @property
     def is_named(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fedsol.data.types import Dataset, tensors_of
+from fedsol.data.types import UNSCALED, Dataset, tensors_of
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,10 @@ def warn_of_mistakes(dataset: Dataset, source: str) -> None:
         chosen = torch.linspace(0, len(dataset.train) - 1, min(len(dataset.train), LOOKED_AT)).long()
         labels = dataset.train.labels
         for name, tensor in tensors_of(dataset.train.inputs).items():
-            for mistake in find_mistakes(tensor[chosen], labels):
+            mistakes = [*find_mistakes(tensor[chosen], labels)]
+            if (dataset.mean, dataset.std) == UNSCALED:
+                mistakes += find_unscaled(tensor[chosen], is_only=not name)
+            for mistake in mistakes:
                 log.warning("%s: %s%s", source, f"{name}: " if name else "", mistake)
 
 
@@ -51,13 +54,20 @@ def find_mistakes(inputs: Tensor, labels: Tensor) -> Iterator[str]:
             f"x_train: float inputs of shape {shape} look like images with channels last, but are read as {shape[0]} "
             f"channels of {shape[1]} x {shape[2]} pixels; move the channels: x.transpose(0, 3, 1, 2)"
         )
+
+
+def find_unscaled(inputs: Tensor, is_only: bool) -> Iterator[str]:
+    """Yield that a feature is far from standardized, if one is; `is_only` says that `data.standardize` can do that."""
+    if inputs.dtype != torch.float32 or inputs.numel() == 0:
+        return
     size = inputs.flatten(1).double().square().mean(dim=0).sqrt()
     if float(size.max()) > LARGE_FEATURE:
         place = int(size.argmax())
         values = inputs.flatten(1)[:, place]
+        remedy = "subtract the mean of the training samples and divide by their standard deviation"
         yield (
             f"x_train: the features are not scaled: feature {place} is {float(values.min()):g} to "
-            f"{float(values.max()):g}; subtract the mean of the training samples and divide by their standard deviation"
+            f"{float(values.max()):g}; {'set data.standardize = true' if is_only else remedy}"
         )
 
 

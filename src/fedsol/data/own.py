@@ -19,6 +19,7 @@ from fedsol.data.huggingface import PREFIX, hugging_face_dataset, is_hugging_fac
 from fedsol.data.items import is_map_style, items_dataset
 from fedsol.data.mistakes import warn_of_mistakes
 from fedsol.data.readers import read_npz
+from fedsol.data.standardize import standardized
 from fedsol.data.tables import check_no_table, load_table, table_dataset
 from fedsol.data.types import Array, Dataset, ImageOptions, Split
 from fedsol.errors import InputError
@@ -41,12 +42,10 @@ def load_own(settings: DataSettings, kind: str = "classification") -> Dataset:
       of the arrays above, or a pandas DataFrame or map-style torch Dataset (or a dict `train`, `test` of two).
 
     Without test samples, `test_fraction` of each class becomes the test set, always the same samples. Labels and
-    clients are numbered in sorted order. Images are normalized by the statistics of the training images.
+    clients are numbered in sorted order. Images are normalized by the statistics of the training images, and floats are
+    standardized by those of the training samples if `standardize` is set.
     """
-    dataset = _load(settings, kind)
-    require_label_places(dataset.train, kind, settings.name)
-    warn_of_mistakes(dataset, settings.name)
-    return dataset
+    return _finished(_load(settings, kind), settings, kind, settings.name)
 
 
 def given_dataset(data: object, settings: DataSettings, kind: str) -> Dataset:
@@ -57,8 +56,15 @@ def given_dataset(data: object, settings: DataSettings, kind: str) -> Dataset:
             "as a file and name that"
         )
     dataset = dataset_from(data, settings, Source("data", kind, settings.test_fraction))
-    require_label_places(dataset.train, kind, "data")
-    warn_of_mistakes(dataset, "data")
+    return _finished(dataset, settings, kind, "data")
+
+
+def _finished(dataset: Dataset, settings: DataSettings, kind: str, source: str) -> Dataset:
+    """Return the dataset, checked and standardized if asked, with a warning for every likely mistake."""
+    require_label_places(dataset.train, kind, source)
+    if settings.standardize:
+        dataset = standardized(dataset, source)
+    warn_of_mistakes(dataset, source)
     return dataset
 
 

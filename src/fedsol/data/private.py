@@ -20,7 +20,7 @@ from fedsol.data.frames import is_table, read_frame
 from fedsol.data.mistakes import warn_of_mistakes
 from fedsol.data.readers import read_npz
 from fedsol.data.tables import TASKS, check_no_table, require_columns, targets_of
-from fedsol.data.types import Array, Category, Columns, Dataset, ImageOptions, Inputs, Number, Split
+from fedsol.data.types import UNSCALED, Array, Category, Columns, Dataset, ImageOptions, Inputs, Number, Split
 from fedsol.errors import InputError
 
 NOT_PRIVATE = ("test", "features", "categorical", "client", "test_fraction")
@@ -90,6 +90,8 @@ class _Agreement:
                 "task.kind: 'next-token' does not fit private data; its nodes have images, features or tables"
             )
         _check_table(self) if private.inputs == "table" else _check_shape(settings)
+        if settings.standardize:
+            _check_statistics(private)
         if self.kind == "regression" and not 0 < len(private.target_mean) == len(private.target_std):
             raise InputError(
                 "data.private.target_mean, data.private.target_std: are missing; set one number for each target, by "
@@ -110,14 +112,15 @@ class _Agreement:
     def dataset(self, train: Split, test: Split) -> Dataset:
         """Return a dataset of these splits."""
         private, images = self.private, self.private.inputs == "images"
+        scaled = images or self.settings.standardize
         names = self.targets if self.kind != "classification" else ()
         dataset = Dataset(
             name="private",
             train=train,
             test=test,
             classes=self.outputs,
-            mean=tuple(private.mean) if images else (0.0,),
-            std=tuple(private.std) if images else (1.0,),
+            mean=tuple(private.mean) if scaled else UNSCALED[0],
+            std=tuple(private.std) if scaled else UNSCALED[1],
             channels=private.shape[0] if images else 1,
             class_names=tuple(private.class_names) or names,
             columns=self.columns,
@@ -214,6 +217,20 @@ def _check_shape(settings: DataSettings) -> None:
     if private.inputs == "images" and len(private.shape) != 3:
         raise InputError(f"data.private.shape: must be [channels, height, width] for images (got {private.shape})")
     require_memory(8 * math.prod(private.shape), f"data.private.shape: two inputs of shape {shown(private.shape)}")
+
+
+def _check_statistics(private: PrivateSettings) -> None:
+    """Raise `InputError` unless the statistics that standardize the nodes' floats are stated: no machine has them."""
+    if private.inputs != "features":
+        raise InputError(
+            f"data.standardize: must not be set for data.private.inputs = {private.inputs!r}: they always are"
+        )
+    for field, values in (("mean", private.mean), ("std", private.std)):
+        if field not in private.model_fields_set or len(values) not in (1, private.shape[0]):
+            raise InputError(
+                f"data.private.{field}: must be stated for data.standardize, as one number or {private.shape[0]}: no "
+                f"machine has all samples (got {shown(values)})"
+            )
 
 
 def _check_table(agreed: _Agreement) -> None:

@@ -30,6 +30,9 @@ def tensors_of(inputs: Inputs) -> dict[str, Tensor]:
     return {"": inputs} if isinstance(inputs, Tensor) else inputs
 
 
+UNSCALED = ((0.0,), (1.0,))
+"""The mean and std of inputs that are used as they are."""
+
 KNOWN_KEYS_ONLY = ConfigDict(extra="forbid")
 
 
@@ -112,6 +115,7 @@ class Dataset:
     test: Split
     classes: int
     mean: tuple[float, ...]
+    """Of each channel of images, with pixels scaled to 0 … 1; of floats, 0 unless `data.standardize` is set."""
     std: tuple[float, ...]
     augmentation: Augmentation = Augmentation()
     channels: int = 3

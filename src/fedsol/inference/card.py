@@ -59,6 +59,10 @@ def _form(trained: TrainedModel) -> dict[str, str]:
         form["normalization"] = (
             f"(pixel / 255 - mean) / std, with mean {list(data.mean)} and std {list(data.std)}{repeated}: {IN_GRAPHS}"
         )
+    if data.is_standardized:
+        form["normalization"] = (
+            f"(x - mean) / std along the first axis of a sample, with the metadata's mean and std (`data`): {IN_GRAPHS}"
+        )
     if trained.objective.kind == "regression":
         form["output"] = f"`values`, shape (batch, {data.classes}), in the units of the data: {', '.join(data.names)}"
         return form

@@ -36,6 +36,9 @@ class Deployable(nn.Module):
 
     scale: Tensor
     shift: Tensor
+    mean: Tensor
+    std: Tensor
+    """Of floats that `data.standardize` scales."""
     table: Tensor
     """Mean, standard deviation and the value that replaces a missing one, for each number of a table."""
 
@@ -51,6 +54,9 @@ class Deployable(nn.Module):
         mean = torch.tensor(trained.data.mean, dtype=torch.float64)
         self.register_buffer("scale", (1 / (255 * std)).float()[:, None, None])
         self.register_buffer("shift", (-mean / std).float()[:, None, None])
+        along = (-1, *(1 for _ in self.data.input.shape[1:])) if self.data.is_standardized else (-1,)
+        self.register_buffer("mean", mean.float().view(along))
+        self.register_buffer("std", std.float().view(along))
         self.eval()
 
     def _scaled(self, numbers: Tensor) -> Tensor:
@@ -62,6 +68,8 @@ class Deployable(nn.Module):
         if isinstance(inputs, Tensor) and self.data.kind == "images":
             inputs = inputs.float() * self.scale + self.shift
             inputs = inputs.expand(-1, self.data.channels, -1, -1)
+        if isinstance(inputs, Tensor) and self.data.is_standardized:
+            inputs = (inputs - self.mean) / self.std
         if self.data.columns is not None:
             inputs = (
                 {**inputs, "numbers": self._scaled(inputs["numbers"])}
