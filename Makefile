@@ -100,6 +100,7 @@ gallery: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.reference docs/experiment.md
+	$(BIN)/python -m tools.commands docs/commands.md
 	$(BIN)/python -m tools.method_costs
 	$(BIN)/python tools/personal_table.py
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from tools import listing, method_costs
+from tools import commands, listing, method_costs
 from tools.reference import render
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -22,6 +22,11 @@ SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
 def test_the_reference_page_is_current():
     page = (REPOSITORY / "docs" / "experiment.md").read_text(encoding="utf-8")
     assert page == render(), "run `make docs`"
+
+
+def test_the_page_of_commands_is_current():
+    page = (REPOSITORY / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert page == commands.render(), "run `make docs`"
 
 
 def test_the_names_that_are_listed_are_current():

@@ -1,6 +1,7 @@
 """What `import fedsol` offers is a promise: a name is added here on purpose, and never lost by accident."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,10 @@ def test_register_makes_a_name_known_once():
             fedsol.register("for-this-test")(fedsol.Algorithm)
     finally:
         del ALGORITHMS["for-this-test"]
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    shown = {line.removeprefix("::: ") for line in page.splitlines()}
+    missing = [name for name, home in fedsol._HOMES.items() if not shown & {home, f"{home}.{name}"}]
+    assert missing == []

@@ -35,7 +35,7 @@ def render() -> str:
         parts.append(f"{heading}\n\n{_table(table)}\n")
     parts.append("## `[algorithm]`\n\n`name` is one of these, or `module:Class` of your own.\n")
     for row in listing.algorithms():
-        parts.append(f"### `{row['name']}`\n\n{_wrapped(row['description'])}\n")
+        parts.append(f"### `{row['name']}`\n\n{wrapped(row['description'])}\n")
         if row["settings"]:
             lines = [_line(item) for item in row["settings"]]
             parts.append("\n".join([_HEADER, *lines]) + "\n")
@@ -51,16 +51,16 @@ def _table(table: type[Settings]) -> str:
 
 def _line(row: dict[str, Any]) -> str:
     default = "" if row["default"] is None else f"`{toml_value(row['default'])}`"
-    return f"| `{row['name']}` | {default} | {_cell(row['allowed'])} | {_cell(row['help'])} |"
+    return f"| `{row['name']}` | {default} | {cell(row['allowed'])} | {cell(row['help'])} |"
 
 
-def _wrapped(text: str) -> str:
+def wrapped(text: str) -> str:
     """Return lines of at most 100 characters; code is not broken."""
     whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
     return textwrap.fill(whole, 100, break_on_hyphens=False).replace("\0", " ")
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 

@@ -34,7 +34,7 @@ SeedsOption = Annotated[str, typer.Option("--seeds", help="Comma-separated.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the runs in --out.")]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, each in its own process.")]
 LiveOption = Annotated[bool, typer.Option("--live", help="Serve a report of the runs on this machine while training.")]
-TracebackOption = Annotated[bool, typer.Option("--traceback", help="Show all of an error.")]
+TracebackOption = Annotated[bool, typer.Option("--traceback", help="Show the full traceback of an error.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
 
 

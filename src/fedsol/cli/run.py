@@ -33,7 +33,7 @@ def run(
         str | None, typer.Option("--algorithm", "-a", help="Such as fedavg, or fedsol:rho=1.5.")
     ] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Communication rounds.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of everything random.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of all randomness.")] = None,
     changes: SetOption = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,

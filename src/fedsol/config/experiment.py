@@ -45,7 +45,7 @@ class Experiment(Settings):
     algorithm may also be an instance of its class.
     """
 
-    seed: Seed = setting(0, "seed of everything random: partition, initial weights, sampling, batches")
+    seed: Seed = setting(0, "seed of all randomness: partition, initial weights, sampling, batches")
     rounds: Count | None = setting(None, "communication rounds (default: the dataset's)")
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()

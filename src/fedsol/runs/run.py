@@ -159,7 +159,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The seed of everything random in the run."""
+        """The seed of all randomness in the run."""
         return int(self.settings.get("seed", 0))
 
     @property
