@@ -17,6 +17,7 @@ from fedsol.config.experiment import find_experiment
 from fedsol.core.files import append_text, read_json_lines, write_atomically
 from fedsol.core.statistics import sample_mean_std
 from fedsol.runs.environment import environment
+from tools.reference import wrapped
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results" / "settings-tried.jsonl"
@@ -86,14 +87,13 @@ def key(run: Mapping[str, Any]) -> tuple[Any, ...]:
 
 INTRODUCTION = """# Every setting tried
 
-The [first run](tutorials/first-run.md) shows one setting. Here it is with others, wins and losses, so
-that nobody has to wonder whether it was picked for the win. Each row changes one thing in the quick
-start, `fashion-small` with two shards per client, batches of 5 and model `small`; the last row is
-another dataset. FedSOL has fedsol's defaults everywhere: nothing was tuned.
+The [first run](tutorials/first-run.md) shows one setting. Here it is with others, wins and losses,
+so that nobody has to wonder whether it was picked for the win. Each row changes one thing in the
+quick start, `fashion-small` with two shards per client, batches of 5 and model `small`; the last
+row is another dataset. FedSOL has fedsol's defaults everywhere: nothing was tuned.
 
-Final test accuracy in %, mean ± standard deviation over seeds where there are several. *Forgotten*: how
-far the final model is below its best, class by class, in points.
-"""
+Final test accuracy in %, mean ± standard deviation over seeds where there are several.
+*Forgotten*: how far the final model is below its best, class by class, in points."""
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -119,16 +119,13 @@ def page(rows: list[dict[str, Any]]) -> str:
         sum(gap < 0 for gap, _ in pairs),
         sum(less > 0 for _, less in pairs),
     )
-    return "\n".join(
-        [
-            INTRODUCTION,
-            *lines,
-            f"\nPairs of runs with the same setting and seed: {len(pairs)}. FedSOL ended ahead of FedAvg in {ahead} of",
-            f"them and behind in {behind}, and forgot less in {less_lost}.",
-            f"\n`{COMMAND}`, commit {commits}; {len(rows)} of {len(list(runs()))} runs have been made, each a line of",
-            "`results/settings-tried.jsonl`. The command makes those that are missing. An empty cell: not run.\n",
-        ]
+    ends = (
+        f"Pairs of runs with the same setting and seed: {len(pairs)}. FedSOL ended ahead of FedAvg in {ahead} of "
+        f"them and behind in {behind}, and forgot less in {less_lost}.",
+        f"`{COMMAND}`, commit {commits}; {len(rows)} of {len(list(runs()))} runs have been made, each a line of "
+        "`results/settings-tried.jsonl`. The command makes those that are missing. An empty cell: not run.",
     )
+    return "\n\n".join([INTRODUCTION, "\n".join(lines), *map(wrapped, ends)]) + "\n"
 
 
 def _percent(values: list[float]) -> str:
