@@ -5,9 +5,8 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
-RUN pip install --no-cache-dir --constraint constraints.txt --index-url "$TORCH_INDEX" \
-        --extra-index-url https://pypi.org/simple torch \
-    && pip install --no-cache-dir --constraint constraints.txt . \
+# Of equal versions pip takes the one with a local part, such as 2.13.0+cpu.
+RUN pip install --no-cache-dir --constraint constraints.txt --extra-index-url "$TORCH_INDEX" . \
     && useradd --create-home --uid 1000 fedsol && mkdir /work && chown fedsol /work
 USER fedsol
 WORKDIR /work

@@ -16,7 +16,7 @@ class Heterogeneity:
     effective_classes: float
     """Mean effective number of a client's classes, the exponential of the entropy of its labels: 1 for one class."""
     gini: float
-    """Gini coefficient of the clients' sizes: 0 for equal sizes, towards 1 if one client has all samples."""
+    """Gini coefficient of the clients' sizes: 0 for equal sizes, toward 1 if one client has all samples."""
 
 
 def heterogeneity(counts: ArrayLike) -> Heterogeneity:
