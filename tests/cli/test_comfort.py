@@ -83,7 +83,7 @@ def test_init_writes_a_file_that_means_what_it_says():
     )
     complete = "\n".join(line for line in every.splitlines() if not line.endswith("= …"))
     assert Experiment(**tomllib.loads(complete)) == Experiment(**read)  # what is commented out is the default
-    assert "exists already" in fedsol("init", "my.toml").output
+    assert "already exists" in fedsol("init", "my.toml").output
 
 
 def test_init_for_a_table_of_ones_own():

@@ -137,7 +137,7 @@ def test_what_is_wrong_is_one_message(saved, tmp_path):
     assert refused(only, target="y", test="test").startswith("data.test: must not be set, as 'FOLDER' has one split")
     assert refused(only, target="y").startswith("FOLDER: has no test rows; set data.test")
     texts = dataset_of(text=[f"sentence {number}" for number in range(40)], label=[0, 1] * 20)
-    assert refused(saved(only=texts)).startswith("FOLDER: column 'text' is text; make token ids of it first")
+    assert refused(saved(only=texts)).startswith("FOLDER: column 'text' is text; tokenize it first")
     unlabeled = dataset_of({"age": datasets.Value("int64"), "label": LABEL}, age=[1, 2], label=[0, -1])
     assert "data.target: 'label' has 1 missing value, the first in row 2" in refused(saved(only=unlabeled))
     message = refused("hf:nobody/nothing").replace("FOLDER", "hf:nobody/nothing")

@@ -121,7 +121,7 @@ BAD = [
         [{"x": [1.0], "y": [1.0], "label": 0}, {"x": [1.0], "label": 0}],
         "item 1 must have ['x', 'y'], as the first (got",
     ),
-    ([{"text": "hello", "label": 0}], "item 0['text']: must be numbers (got <U5); make token ids of text first"),
+    ([{"text": "hello", "label": 0}], "item 0['text']: must be numbers (got <U5); tokenize text first"),
     ([(object(), 0)], "item 0: must be a tensor, an array or an image (got a object)"),
     ([(torch.tensor([np.nan]), 0), (torch.ones(1), 1)], "inputs must be finite in 32 bits (got 1 values"),
     (Broken([1]), "item 0 raised OSError: no such scan"),

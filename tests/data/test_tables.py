@@ -238,7 +238,7 @@ def test_bad_tables_are_one_message(csv, settings, text, message):
 @pytest.mark.parametrize("date", ["2024-01-31", "2024-01-31 10:00", "31.1.2024", "1/31/24", "10:30"])
 def test_dates_are_refused(csv, date):
     message = refused(csv(ROWS.replace(",f,", f",{date},").replace(",m,", f",{date},")))
-    assert message.startswith(f"FILE: column 'sex' has dates or times, such as {date!r}; make numbers of them")
+    assert message.startswith(f"FILE: column 'sex' has dates or times, such as {date!r}; convert them to numbers")
 
 
 def test_bad_targets_and_identifiers(csv):
@@ -371,7 +371,7 @@ def test_data_frames_of_a_function(csv, tmp_path):
     parts = load(f"{tmp_path}/mine.py:parts", test_fraction=None)
     assert (len(parts.train), len(parts.test)) == (4, 1)
     frame = pd.read_csv(tmp_path / "rows.csv").astype({"age": str})
-    with pytest.raises(InputError, match=r"^data: column 'age' has numbers as text, such as '30'; make numbers of"):
+    with pytest.raises(InputError, match=r"^data: column 'age' has numbers as text, such as '30'; convert"):
         tables.table_dataset(frame, None, DataSettings(target="ill", test_fraction=0.5), Source("data"))
     message = refused(f"{tmp_path}/mine.py:parts")
     assert message == "data.test_fraction: must not be set, as there are test rows (got 0.5)"

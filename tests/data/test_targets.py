@@ -132,7 +132,7 @@ def test_targets_have_the_names_that_are_given(kind, targets, names, tmp_path):
         ("multilabel", np.eye(2)[[0, 1, 0, 1]], ["furry"], "class_names must be 2, one for each column (got 1)"),
         ("classification", np.array([0, 1, 2, 1]), ["cat", "dog"], "labels must be 0 to 1 (got 1 to 2)"),
         ("classification", np.array([0, 1, -100, 1]), ["cat", "dog"], "labels must be 0 to 1 (got -100 to 1)"),
-        ("classification", np.array(list("abab")), ["a", "b"], "class_names must not be given, as the labels are nam"),
+        ("classification", np.array(list("abab")), ["a", "b"], "class_names must not be given, as the labels are al"),
         ("classification", np.array([0, 1, 0, 1]), ["cat", "cat"], "class_names must differ (got 'cat' twice)"),
         ("classification", np.array([0, 1, 0, 1]), [3, 4], "class_names must be a list of names (got int64 of shape ("),
         ("next-token", np.array([[0, 1]] * 4), ["a", "b"], "tokens must be 0 to 1 (got 3)"),

@@ -47,7 +47,7 @@ def init(
 
     show_warnings()
     if file.exists():
-        raise InputError(f"{file}: exists already; choose another name")
+        raise InputError(f"{file}: already exists; choose another name")
     given = {"data.name": data, "data.target": target, "data.client": client}
     named = {key: value for key, value in given.items() if value is not None}
     is_own = data is not None and data not in SPECS

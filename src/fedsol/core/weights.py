@@ -66,7 +66,7 @@ class RunningMean:
         self.total: Weights = {}
 
     def add(self, weights: Weights, share: float) -> None:
-        """Add one more, whose tensors are not needed afterwards."""
+        """Add one more, whose tensors are not needed afterward."""
         if not self.total:
             self.total = {
                 name: tensor * share if tensor.is_floating_point() else tensor.clone()

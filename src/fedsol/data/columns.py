@@ -93,7 +93,7 @@ def check_column(series: "pd.Series", is_category: bool, missing: str, source: s
     example = series[~absent].iloc[0]
     if series.dtype.kind in "mM" or (is_text(series) and DATE.fullmatch(str(example))):
         raise InputError(
-            f"{where} has dates or times, such as {str(example)!r}; make numbers of them (a year, days since an "
+            f"{where} has dates or times, such as {str(example)!r}; convert them to numbers (a year, days since an "
             "event), or leave it out of data.features"
         )
     if isinstance(example, list | tuple | dict | np.ndarray | bytes):
@@ -114,7 +114,7 @@ def _check_text(series: "pd.Series", where: str) -> None:
     numbers = pd.to_numeric(present, errors="coerce").notna().to_numpy()
     if numbers.all():
         raise InputError(
-            f"{where} has numbers as text, such as {present.iloc[0]!r}; make numbers of them, or list the column in "
+            f"{where} has numbers as text, such as {present.iloc[0]!r}; convert them to numbers, or list the column in "
             "data.categorical"
         )
     if numbers.mean() >= 0.5:

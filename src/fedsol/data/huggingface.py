@@ -154,7 +154,7 @@ def _table(train: Any, test: Any | None, settings: DataSettings, features: Seque
         texts = frame[name].nunique() if train.features[name].dtype in ("string", "large_string") else 0
         if name not in settings.categorical and texts > max(MOST_CATEGORIES, len(train) / 2):
             raise InputError(
-                f"{source.name}: column {name!r} is text; make token ids of it first (a column input_ids, as a "
+                f"{source.name}: column {name!r} is text; tokenize it first (a column input_ids, as a "
                 "tokenizer with dataset.map does), or leave it out of data.features"
             )
     return table_dataset(frame, None if test is None else frame_of(test), settings, source)

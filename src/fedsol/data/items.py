@@ -114,7 +114,7 @@ def _array(value: Any, where: str) -> Array:
     try:
         array = np.asarray(value)
     except Exception as error:  # a user's object may raise anything
-        raise InputError(f"{where}: cannot be made an array: {describe_user_error(error)}") from error
+        raise InputError(f"{where}: cannot be converted to an array: {describe_user_error(error)}") from error
     if array.dtype == object:
         raise InputError(f"{where}: must be a tensor, an array or an image (got a {type(value).__name__})")
     return array
@@ -131,7 +131,7 @@ class _Column:
     def add(self, index: int, value: Array, where: str) -> None:
         """Store the value of one item."""
         if value.dtype.kind not in "iubf":
-            raise InputError(f"{where}: must be numbers (got {value.dtype}); make token ids of text first")
+            raise InputError(f"{where}: must be numbers (got {value.dtype}); tokenize text first")
         value = value[None] if value.ndim == 0 else value
         if value.ndim == 1 and value.dtype.kind in "iu" and value.dtype != np.uint8:
             self.tokens.append(value)

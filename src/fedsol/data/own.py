@@ -190,7 +190,7 @@ def _as_array(value: object, where: str) -> Array:
     try:
         array = None if is_other else np.asarray(value)
     except Exception as error:  # a user's object may raise anything
-        raise InputError(f"{where}: cannot be made an array: {describe_user_error(error)}") from error
+        raise InputError(f"{where}: cannot be converted to an array: {describe_user_error(error)}") from error
     if array is None or array.dtype == object:
         raise InputError(
             f"{where}: must be an array of numbers or strings (got a {type(value).__name__}); return a fedsol.Dataset, "

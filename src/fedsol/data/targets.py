@@ -65,7 +65,7 @@ def named_targets(splits: tuple[Array, Array], names: tuple[str, ...], kind: str
         return replace(found, names=names)
     for array in splits:
         if array.dtype.kind in "US":
-            raise InputError(f"{source}: class_names must not be given, as the labels are names already")
+            raise InputError(f"{source}: class_names must not be given, as the labels are already names")
         counted = array if kind == "classification" else array[array != IGNORED]
         lowest, largest = (int(counted.min()), int(counted.max())) if counted.size else (0, 0)
         if lowest < 0 or largest >= len(names):
