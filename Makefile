@@ -106,7 +106,7 @@ docs: $(VENV)/.installed-dev
 
 site: $(VENV)/.installed
 	$(PIP) install --progress-bar on --editable '.[docs]'
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Open site/index.html, or serve it to search it too: $(BIN)/python -m http.server --directory site"
 
 settings: $(VENV)/.installed-dev
