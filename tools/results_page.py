@@ -4,6 +4,7 @@ The same files give the same page, byte for byte. The claims, without numbers an
 """
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 from fedsol.algorithms.gradients import DEFAULT_STRENGTH
 from fedsol.config.experiment import Experiment
-from fedsol.config.overrides import keys_without_effect
+from fedsol.config.overrides import RENAMED, keys_without_effect
 from fedsol.core.files import write_atomically
 from fedsol.data.heterogeneity import Heterogeneity
 from fedsol.errors import InputError
@@ -72,6 +73,8 @@ CURVES = f"""## Learning curves
 
 PICTURES = Path("images") / "results"
 WIDTH = 100
+_SPACE = "\0"
+"""Stands for a space at which a line is not broken."""
 BLOCKS = 6
 """How many means of ten rounds a table shows."""
 
@@ -94,14 +97,27 @@ def render(results: Path) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Return Markdown with no long lines outside tables, pictures and code; items of lists are indented."""
-    lines: list[str] = []
+    """Return Markdown whose paragraphs and items of lists are broken anew; tables, pictures and headings stay."""
+    blocks: list[str] = []
+    is_open = False
     for line in text.split("\n"):
-        keeps = len(line) <= WIDTH or line.startswith(("|", "!", "#"))
-        indent = "  " if line.startswith("- ") else ""
-        broken = textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-        lines += [line] if keeps else broken
-    return "\n".join(lines)
+        is_text = bool(line) and not line.startswith(("|", "!", "#"))
+        if is_open and is_text and not line.startswith("- "):
+            blocks[-1] += f" {line.strip()}"
+        else:
+            blocks.append(line)
+        is_open = is_text
+    return "\n".join(_filled(block) for block in blocks)
+
+
+def _filled(block: str) -> str:
+    """Return a block in lines that are not too long, code unbroken; the later ones of a list's item are indented."""
+    if block.startswith(("|", "!", "#")):
+        return block
+    whole = re.sub("`[^`]*`", lambda code: code[0].replace(" ", _SPACE), block)
+    indent = "  " if block.startswith("- ") else ""
+    filled = textwrap.fill(whole, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return filled.replace(_SPACE, " ")
 
 
 def groups_of(results: Path) -> list[Group]:
@@ -334,8 +350,11 @@ def machines(results: Sequence[Result]) -> str:
 
 
 def _plain(result: Result) -> str:
-    """Return the command of a run without its seed, which has a column of its own."""
-    return str(result.run.environment["command"]).replace(f" --set seed={result.experiment.seed}", "")
+    """Return the command of a run with today's names, without its seed, which has a column of its own."""
+    command = str(result.run.environment["command"]).replace(f" --set seed={result.experiment.seed}", "")
+    for old, new in RENAMED.items():
+        command = command.replace(f"--set {old}=", f"--set {new}=")
+    return command
 
 
 def _options(command: str) -> tuple[str, list[str]]:

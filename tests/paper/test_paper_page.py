@@ -82,13 +82,20 @@ def test_tables_of_the_paper_show_complete_runs(results, complete):
     assert text in page.render(complete)
 
 
-def test_only_long_lines_of_text_are_wrapped():
+def test_only_text_is_wrapped():
     table, picture = "| " + "word " * 30 + "|", f"![{'word ' * 30}](x.png)"
     text = f"{table}\n{picture}\n- {'word ' * 30}\n\n{'word ' * 30}\n"
     lines = page.wrapped(text).splitlines()
     assert lines[:2] == [table, picture]
     assert (lines[3][:6], lines[6][:4]) == ("  word", "word")
     assert max(map(len, lines[2:])) <= 100
+
+
+def test_lines_of_a_paragraph_or_an_item_are_joined_before_they_are_broken():
+    code = "`one command --with options`"
+    text = f"# Title\na line\nand another {'word ' * 16}\nlast {code}\n\n- an\n  item\n- a second\none\n| a | b |\nend"
+    first = "# Title\na line and another " + "word " * 15 + "word"
+    assert page.wrapped(text) == f"{first}\nlast {code}\n\n- an item\n- a second one\n| a | b |\nend"
 
 
 def test_what_commands_share_is_said_once(results):
