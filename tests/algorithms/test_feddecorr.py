@@ -28,6 +28,13 @@ def test_a_feature_that_does_not_vary_and_a_batch_of_one():
     assert loss((1.0, 2.0)) == 0
 
 
+def test_features_of_a_reduced_pass_are_correlated_in_full_precision():
+    features = torch.randn(50, 8).bfloat16()
+    reduced, full = (Decorrelation().loss(Outputs(one, one), None) for one in (features, features.float()))
+    assert reduced.dtype == torch.float32
+    assert torch.equal(reduced, full)
+
+
 def test_other_tasks_are_refused_by_name():
     with pytest.raises(
         fedsol.InputError, match=r"algorithm\.name: 'feddecorr' does not fit task.kind = 'segmentation'"

@@ -1,6 +1,7 @@
 """MOON by hand."""
 
 from math import log
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.moon import PREVIOUS
 from fedsol.algorithms.proximal import Contrastive
+from fedsol.algorithms.task import Outputs
 from fedsol.core.weights import norm, prefixed, without_prefix
 from fedsol.data.batches import Batch
 from tests.support.toys import WithBatchNorm, moved_from, random_batch, split, task_for
@@ -81,3 +83,16 @@ def test_the_previous_model_is_the_initial_one_at_first_and_then_the_last_traine
     state, _ = algorithm.finish(task_for(split(FeaturesAreWeights().double(), (1,)), weights(0, 1)), trained, 3, {})
     assert torch.equal(without_prefix(PREVIOUS, state)["body.weight"], trained["body.weight"])
     assert without_prefix(PREVIOUS, state)["body.weight"] is not trained["body.weight"]
+
+
+def test_features_of_a_reduced_pass_are_compared_in_full_precision():
+    """Cosines near 1 differ by less than bfloat16 can tell."""
+    own, anchor, previous = (torch.ones(5, 8) + 0.1 * torch.randn(5, 8) for _ in range(3))
+
+    def loss(dtype):
+        outputs = {name: Outputs(one.bfloat16().to(dtype), one) for name, one in (("a", anchor), ("p", previous))}
+        point = SimpleNamespace(anchor_outputs=outputs["a"], constant_outputs=lambda _name, _weights: outputs["p"])
+        return Contrastive({}).loss(Outputs(own.bfloat16().to(dtype), own), point)
+
+    assert loss(torch.bfloat16).dtype == torch.float32
+    assert torch.equal(loss(torch.bfloat16), loss(torch.float32))

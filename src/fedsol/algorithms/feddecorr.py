@@ -21,8 +21,7 @@ class Decorrelation(OutputLoss):
     """`||K||_F^2 / d^2` with the correlations K of the d features that enter the head, over the batch."""
 
     def loss(self, outputs: Outputs, point: Point) -> Tensor:
-        centered = outputs.features.flatten(1)
-        centered = centered - centered.mean(dim=0)
+        centered = outputs.vectors - outputs.vectors.mean(dim=0)
         standard = centered / (centered.square().mean(dim=0) + SMALLEST_VARIANCE).sqrt()
         correlations = standard.T @ standard / len(standard)
         return correlations.square().mean()

@@ -98,10 +98,9 @@ class Contrastive(OutputLoss):
         return super().gradient(point, where, keep)
 
     def loss(self, outputs: Outputs, point: Point) -> Tensor:
-        anchor = point.anchor_outputs.features
-        previous = point.constant_outputs("previous", self.previous).features
-        to_anchor = F.cosine_similarity(outputs.features.flatten(1), anchor.flatten(1))
-        to_previous = F.cosine_similarity(outputs.features.flatten(1), previous.flatten(1))
+        own, previous = outputs.vectors, point.constant_outputs("previous", self.previous).vectors
+        to_anchor = F.cosine_similarity(own, point.anchor_outputs.vectors)
+        to_previous = F.cosine_similarity(own, previous)
         similarities = torch.stack([to_anchor, to_previous], dim=1) / self.tau
         return -F.log_softmax(similarities, dim=1)[:, 0].mean()
 

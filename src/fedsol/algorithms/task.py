@@ -26,6 +26,11 @@ class Outputs:
     features: Tensor
     logits: Tensor
 
+    @property
+    def vectors(self) -> Tensor:
+        """The features as one row per sample, in full precision: those of a reduced pass are too coarse for a loss."""
+        return self.features.flatten(1).to(torch.promote_types(self.features.dtype, torch.float32))
+
 
 Loss = Callable[[Outputs, "Point"], Tensor]
 
