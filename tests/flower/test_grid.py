@@ -170,6 +170,9 @@ def test_private_data_goes_through_a_run_directory_and_resumes(tmp_path):
     run, _ = deployed(settings, tmp_path, grid, resume=True)
     assert [(row["clients"], row["examples"], row["held_out_clients"]) for row in run.rows] == [(2, 60, 2)] * 3
     assert run.final_accuracy is None
+    saved, unseen = fedsol.load(run.path), images[:5]
+    assert saved.predict(unseen).labels.tolist() == run.predict(unseen).labels.tolist()
+    assert [len(samples) for samples in saved.partition.partition] == [0, 0]
     del grid.configs[next(iter(grid.apps))]["data"]
     more = settings.override({"rounds": 4, "server.min_updates": 1})
     run, _ = deployed(more, tmp_path / "more", grid)

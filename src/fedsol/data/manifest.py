@@ -171,7 +171,8 @@ def _check_unique(partition: Partition, names: list[Any], path: str | Path) -> N
 
 
 def _checked_indices(values: Any, total: int, where: str) -> Indices:
-    if not isinstance(values, list) or not values:
+    """Return a client's indices; it has none in the manifest of a deployment whose nodes alone know their samples."""
+    if not isinstance(values, list) or (not values and total):
         raise InputError(f"{where} must be a list of at least one index (got {_short(values)})")
     for value in values:
         # A bool is an int in Python, but not an index.
