@@ -18,7 +18,7 @@ help:
 	@echo "make faults      kill runs at random instants, resume them, compare bit for bit"
 	@echo "make bench       benchmarks, measured as ratios"
 	@echo "make gallery     every figure, from runs on embedded data: docs/gallery.md"
-	@echo "make docs        the generated reference pages"
+	@echo "make docs        the generated reference pages, and the tutorials as notebooks"
 	@echo "make site        the documentation as a website that works offline: site/index.html"
 	@echo "make settings    the quick start with other settings: docs/settings-tried.md (an hour)"
 	@echo "make robustness  what each aggregation survives: docs/robustness.md (ten minutes)"
@@ -103,6 +103,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.commands docs/commands.md
 	$(BIN)/python -m tools.method_costs
 	$(BIN)/python tools/personal_table.py
+	$(BIN)/python -m tools.notebooks
 
 site: $(VENV)/.installed
 	$(PIP) install --progress-bar on --editable '.[docs]'

@@ -32,7 +32,7 @@ SLOW = (
     "test_deployment.py",
     "test_simulation.py",
     "test_walkthrough.py",
-    "test_notebook.py",
+    "test_tutorials.py",
     "test_kills.py",
     "test_data_page.py",
     "test_export.py",

@@ -1,14 +1,11 @@
-"""Runs in notebooks: a table of metrics, a picture, and the example that is executed."""
+"""Runs in notebooks: a table of metrics and a picture."""
 
 from pathlib import Path
 
 import pandas
-import pytest
 
 import fedsol
 from fedsol.runs.run import Run
-
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 
 
 def test_metrics_are_a_table_indexed_by_round(tiny):
@@ -63,18 +60,3 @@ def test_what_a_run_is_called_is_only_text(tiny):
     run = Run(tiny.override({"data.name": hostile}), [], directory=Path(hostile))
     assert "<img" not in run._repr_html_()
     assert "&lt;img" in run._repr_html_()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_example_notebook_runs(tmp_path):
-    nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel are in the dev extra")
-    nbclient = pytest.importorskip("nbclient", reason="nbclient and ipykernel are in the dev extra")
-    pytest.importorskip("ipykernel", reason="nbclient and ipykernel are in the dev extra")
-    notebook = nbformat.read(EXAMPLE, as_version=4)
-    assert all(not cell.get("outputs") for cell in notebook.cells), "the notebook is kept without outputs"
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    pages = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
-    assert "data:image/png;base64," in pages[0]
-    assert sum("<table" in page for page in pages) == 3
-    assert [output["text"] for output in outputs if output.output_type == "stream"] == ["True\n"]

@@ -1,4 +1,4 @@
-"""README.md and the tutorials: every block of code runs, and the links of the site fit."""
+"""README.md: every block of code runs, and the links of the site fit. test_tutorials.py runs the tutorials."""
 
 import re
 import tomllib
@@ -8,16 +8,13 @@ import pytest
 
 import fedsol
 from fedsol import api
-from fedsol.config.catalog import ALGORITHMS
 from fedsol.core.files import read_json_lines
+from tests.support import quick
 from tests.support.cli import fedsol as command
 from tools import settings_tried
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = REPOSITORY / "README.md"
-PAGES = [README, *sorted((REPOSITORY / "docs" / "tutorials").glob("*.md"))]
-QUICK = {"rounds": 1, "client.epochs": 1, "engine.kind": "local"}
-TRAINING = ("run", "compare")
 
 
 def blocks(page):
@@ -34,35 +31,23 @@ def run_shell(line):
     if first == "pip":
         return
     assert first == "fedsol", line
-    quick = [f"--set={key}={value}" for key, value in QUICK.items()] if arguments[0] in TRAINING else []
-    done = command(*arguments, *quick)
+    done = command(*arguments, *quick.options(arguments))
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_every_block_of_code_runs(page, tmp_path, monkeypatch):
-    def quickly(*arguments):
-        experiment, values = complete(*arguments)
-        return experiment.override(QUICK), values
-
-    complete = api.experiment_of
-    monkeypatch.setattr(api, "experiment_of", quickly)
+def test_every_block_of_code_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "experiment_of", quick.experiment_of())
     monkeypatch.chdir(tmp_path)
-    known, names = set(ALGORITHMS), {"__name__": f"pages.{page.stem}"}
-    try:
-        for language, text in blocks(page):
-            if language == "python":
-                exec(compile(text, str(page), "exec"), names)
-            elif language == "toml":
-                assert fedsol.Experiment(**tomllib.loads(text)).rounds
-            else:
-                assert language == "sh"
-                for line in text.splitlines():
-                    run_shell(line)
-    finally:
-        for name in set(ALGORITHMS) - known:
-            del ALGORITHMS[name]
+    names = {}
+    for language, text in blocks(README):
+        if language == "python":
+            exec(compile(text, str(README), "exec"), names)
+        elif language == "toml":
+            assert fedsol.Experiment(**tomllib.loads(text)).rounds
+        else:
+            assert language == "sh"
+            for line in text.splitlines():
+                run_shell(line)
 
 
 def test_the_readme_is_short():
