@@ -104,6 +104,9 @@ def test_compare_sweep_plot_and_report(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     found = fedsol.compare(["fedavg", FedProx(mu=0.5)], seeds=[0, 1], **SHORT)
+    heading, _, *rows = repr(found).splitlines()
+    assert heading.split() == ["final_accuracy.mean", "final_accuracy.std", "best_accuracy.mean", "best_accuracy.std"]
+    assert [row.split()[0] for row in rows] == ["fedavg", "fedprox"]
     assert list(found.table.index) == ["fedavg", "fedprox"]
     assert found.table.loc["fedavg", "final_accuracy.mean"] == np.mean([run.final_result for run in found.runs[:2]])
     assert len(found.plot().lines) == 2

@@ -62,8 +62,11 @@ def test_blocks_of_a_page_become_cells(tmp_path):
     assert len({cell.id for cell in cells}) == 5
 
 
-def executed(name, folder, monkeypatch, ports=None):
-    """Execute a tutorial with short trainings, as a user would in a folder of its own; return its cells."""
+def executed(name, folder, monkeypatch, changes=None):
+    """Execute a tutorial with short trainings, as a user would in a folder of its own; return its cells.
+
+    `changes` are texts to replace: ports, and how long something takes that is no training of a federation.
+    """
     commands = folder / "bin"
     commands.mkdir()
     (commands / "fedsol").write_text(COMMAND)
@@ -73,8 +76,8 @@ def executed(name, folder, monkeypatch, ports=None):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), *sys.path[1:]]))
     found = nbformat.read(PAGES / f"{name}.ipynb", as_version=4)
     for cell in found.cells:
-        for port, free in (ports or {}).items():
-            cell.source = cell.source.replace(str(port), str(free))
+        for old, new in (changes or {}).items():
+            cell.source = cell.source.replace(old, new)
     found.cells.insert(0, nbformat.v4.new_code_cell(SHORT))
     client = nbclient.NotebookClient(found, timeout=900, resources={"metadata": {"path": str(folder)}})
     try:
@@ -134,7 +137,9 @@ def test_own_algorithm(tmp_path, monkeypatch):
 
 
 def test_personal_models(tmp_path, monkeypatch):
-    cells = executed("personal-models", tmp_path, monkeypatch)
+    cells = executed("personal-models", tmp_path, monkeypatch, {"--epochs 50": "--epochs 1"})
+    (accuracies,) = shown(cells, "text/html")
+    assert "worst_decile" in accuracies
     assert "lose" in printed(cells)
     assert (tmp_path / "runs" / "personal" / "distribution.png").is_file()
 
@@ -153,7 +158,7 @@ def free_ports(count):
 def test_three_machines(tmp_path, monkeypatch):
     pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
     first = free_ports(4)
-    cells = executed("three-machines", tmp_path, monkeypatch, {9092: first, 9094: first + 1})
+    cells = executed("three-machines", tmp_path, monkeypatch, {"9092": str(first), "9094": str(first + 1)})
     assert "fedsol: round 1/1" in printed(cells)
     assert printed(cells).count(" equal\n") == 6
     assert "DIFFERENT" not in printed(cells)

@@ -98,8 +98,15 @@ class Comparison:
         """Draw the learning curves, the mean over seeds with a band of one standard deviation."""
         return plot_labeled([(result.variant.label, result.runs) for result in self.results], axes)
 
+    def __repr__(self) -> str:
+        return str(self._short_table.to_string())
+
     def _repr_html_(self) -> str:
-        return str(self.table[[name for name in self.table if name.endswith(("mean", "std"))]].to_html())
+        return str(self._short_table.to_html())
+
+    @property
+    def _short_table(self) -> "pandas.DataFrame":
+        return self.table[[name for name in self.table if name.endswith(("mean", "std"))]]
 
 
 Named = str | Algorithm | Experiment | Mapping[str, Any]

@@ -1,6 +1,7 @@
 """`fedsol flower app` and `fedsol flower run`: federations of many machines."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -101,10 +102,11 @@ def _stream(command: list[str]) -> str | None:
 
 def _status(flwr: str, link: str, identifier: str) -> str:
     """Return the status of a run, once it is over: its stream may end a moment before the run does."""
+    plain = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}  # notebooks set it
     status = "unknown"
     for _ in range(STATUS_CHECKS):
         command = [flwr, "list", link, "--run-id", identifier, "--format", "json"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, env=plain, capture_output=True, text=True)
         runs = json.loads(done.stdout or "{}").get("runs", [])
         if not runs:
             return "unknown: its SuperLink does not answer"
