@@ -82,6 +82,15 @@ def test_files_stay_short_and_the_top_of_the_package_too():
     assert len(list((REPOSITORY / "src" / "fedsol").glob("*.py"))) <= 3
 
 
+def test_no_test_file_uses_another():
+    """What tests share is in tests/support: also what an experiment names as `module:Class`."""
+    for path in (REPOSITORY / "tests").rglob("*.py"):
+        own = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+        text = path.read_text(encoding="utf-8")
+        assert set(re.findall(r"\btests(?:\.\w+)*\.test_\w+", text)) <= {own}, path
+        assert not re.search(r"^\s*from\s+\.", text, re.M), path
+
+
 def test_the_rooms_are_those_of_the_contract_and_of_the_documentation():
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]

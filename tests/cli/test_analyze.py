@@ -224,7 +224,7 @@ def test_a_search_with_validation_optimizes_that():
 
 
 def test_a_sweep_with_a_failed_run_ends_with_1_and_its_table():
-    grid = ["--grid", "algorithm.factor=3.0,1.0", "--set", "algorithm.name=tests.studies.test_sweep:FailsAbove"]
+    grid = ["--grid", "algorithm.factor=3.0,1.0", "--set", "algorithm.name=tests.support.user_code:FailsAbove"]
     done = fedsol("sweep", *TINY, *grid, "--seeds", "0", "--out", "out")
     assert done.exit_code == 1, done.output
     assert "algorithm.factor=3 seed 0: the global model has values that are not finite" in done.output

@@ -16,7 +16,6 @@ import fedsol
 from fedsol import Experiment, InputError, RunError
 from fedsol.algorithms.base import Algorithm
 from fedsol.cli.app import app
-from fedsol.core.weights import scale
 from fedsol.studies.grid import Choice, Range, grid_variants, parse_grid
 from fedsol.studies.run_many import RunSpec, Study, default_jobs, run_many
 from fedsol.studies.search import JOURNAL, best_result, search
@@ -124,24 +123,9 @@ def test_a_sweep_is_resumed_cell_by_cell(tiny, tmp_path):
         sweep(axes, tiny.override({"client.epochs": 2}), Study(tmp_path, [0], resume=True, jobs=2))
 
 
-@dataclass(frozen=True)
-class FailsAbove(Algorithm):
-    """Its global model is not finite if the factor is large."""
-
-    factor: float = 1.0
-
-    def aggregate(self, server, updates):
-        averaged = super().aggregate(server, updates)
-        return (
-            averaged
-            if self.factor < 2
-            else type(averaged)(scale(averaged.weights, float("inf")), averaged.parameters, averaged.clients)
-        )
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_that_fails_does_not_stop_the_others(tiny, tmp_path, jobs):
-    base = tiny.override({"algorithm.name": "tests.studies.test_sweep:FailsAbove"})
+    base = tiny.override({"algorithm.name": "tests.support.user_code:FailsAbove"})
     found = sweep(parse_grid(["algorithm.factor=3.0,1.0"]), base, Study(tmp_path, [0], jobs=jobs))
     failed, fine = found.results
     assert "not finite" in failed.failures[0]
@@ -260,7 +244,7 @@ def test_without_optuna_a_search_says_how_to_get_it(tiny, tmp_path, monkeypatch)
 
 
 def test_a_search_in_which_every_run_failed_has_no_best(tiny, tmp_path):
-    failing = tiny.override({"algorithm.name": "tests.studies.test_sweep:FailsAbove"})
+    failing = tiny.override({"algorithm.name": "tests.support.user_code:FailsAbove"})
     found = search(parse_grid(["algorithm.factor=3.0..4.0"]), failing, Study(tmp_path, [0]), 1)
     assert found.results[0].failures
     with pytest.raises(RunError, match=r"^search: a run failed with every setting$"):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedsol.algorithms.base import Algorithm
-from fedsol.core.weights import norm, subtract
+from fedsol.core.weights import norm, scale, subtract
 
 
 def with_batch_norm(input_shape, classes):
@@ -98,3 +98,14 @@ class Counting(nn.Module):
 def counting(input_shape, classes):
     """A linear model of images."""
     return Counting(int(np.prod(input_shape)), classes)
+
+
+@dataclass(frozen=True)
+class FailsAbove(Algorithm):
+    """Its global model is not finite if the factor is 2 or more."""
+
+    factor: float = 1.0
+
+    def aggregate(self, server, updates):
+        averaged = super().aggregate(server, updates)
+        return averaged if self.factor < 2 else replace(averaged, weights=scale(averaged.weights, float("inf")))
