@@ -151,6 +151,14 @@ def test_a_late_update_comes_before_a_new_one_of_its_client():
     ]
 
 
+@pytest.mark.parametrize(
+    ("clients", "workers", "most"),
+    [(1000, 1, 48), (1000, 4, 48), (1000, 5, 60), (59, 5, 59)],  # three windows of 16, or of 4 for each worker
+)
+def test_how_many_updates_are_held_at_most(clients, workers, most):
+    assert held_at_most(clients, workers) == most
+
+
 def test_a_round_in_one_process_holds_one_update(many, monkeypatch):
     """Counted by the tensors that are alive when a client starts."""
     alive, most, train = weakref.WeakSet(), [], Federation.train
