@@ -315,13 +315,15 @@ def _cuts(class_sizes: Indices, parts: int) -> Indices:
 
 
 def _sizes_like(weights: NDArray[Any], total: int, smallest: int) -> Indices:
-    """Return whole sizes in proportion to the weights, none below `smallest`: those too small get that instead."""
+    """Return whole sizes in proportion to the weights, none below `smallest`: those too small get that instead.
+
+    The largest weight is 1, and all can have the smallest size: so there is one who gets at least that.
+    """
     ascending = np.sort(weights)
-    count = len(weights)
     # What the others share, by the number of clients that are raised to the smallest size; enough are raised.
-    shared = total - smallest * np.arange(count)
+    shared = total - smallest * np.arange(len(weights))
     levels = shared / np.cumsum(ascending[::-1])[::-1]
-    raised = int(np.argmax(levels * ascending >= smallest)) if total > smallest * count else count - 1
+    raised = int(np.argmax(levels * ascending >= smallest))
     beyond = np.maximum(levels[raised] * weights - smallest, 0.0)
     sizes: Indices = smallest + np.floor(beyond).astype(np.int64)
     missing = total - int(sizes.sum())
