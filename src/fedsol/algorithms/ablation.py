@@ -14,7 +14,7 @@ from fedsol.algorithms.proximal_base import PERTURBATION
 from fedsol.algorithms.task import Point, Task, Where
 from fedsol.config.fields import NonNegative, Positive, setting
 from fedsol.core.messages import State
-from fedsol.core.weights import Weights, add, equal, pick, zeros
+from fedsol.core.weights import Weights, add, pick, zeros
 from fedsol.data.batches import Batch
 
 Strategy = Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"]
@@ -74,6 +74,6 @@ class FedSOLAblation(Algorithm):
 
 def _direction(here: Point, proximal: Proximal, where: Where) -> Weights:
     """Return `g_p` at a point whose pass is used again; exactly 0 where the loss's gradient is noise around 0."""
-    if proximal.zero_at_anchor and equal(here.weights, here.task.anchor):
+    if proximal.vanishes_at(here):
         return zeros(pick(here.weights, here.task.names(where)))
     return proximal.gradient(here, where, keep=True)

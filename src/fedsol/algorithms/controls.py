@@ -23,7 +23,7 @@ def momentum_steps(steps: int, momentum: float) -> float:
 
 
 def initial(prefix: str, parameters: Weights) -> State:
-    """Return a control variate of zeros."""
+    """Return zeros: a control variate, or another vector of the model's size, before the first round."""
     return prefixed(prefix, zeros(parameters))
 
 
@@ -60,11 +60,6 @@ def applied_gradient(server: ServerState, update: Update) -> Weights:
     """Return `(a - w_i) / (K_i lr)`, the mean gradient that a client applied."""
     moved = subtract(pick(server.weights, server.parameters), update.weights)
     return scale(moved, float(update.payload[FACTOR]))
-
-
-def no_momentum(parameters: Weights) -> State:
-    """Return the mean applied gradient before the first round."""
-    return prefixed(MOMENTUM, zeros(parameters))
 
 
 def mean_applied(server: ServerState, updates: Sequence[Update]) -> State:

@@ -15,7 +15,6 @@ from fedsol.core.weights import (
     Weights,
     add,
     clone,
-    equal,
     mean,
     norm,
     pick,
@@ -23,7 +22,6 @@ from fedsol.core.weights import (
     scale,
     subtract,
     without_prefix,
-    zeros,
 )
 
 PREVIOUS, CHANGE = "previous-anchor", "last-change"
@@ -98,9 +96,7 @@ class ProximalGradient(Direction):
     proximal: Proximal
 
     def at(self, here: Point, where: Where, state: State) -> Weights | None:
-        if self.proximal.zero_at_anchor and equal(here.weights, here.task.anchor):
-            return None
-        return self.proximal.gradient(here, where)
+        return None if self.proximal.vanishes_at(here) else self.proximal.gradient(here, where)
 
 
 class ServerMomentum(Direction):
@@ -112,7 +108,7 @@ class ServerMomentum(Direction):
         return pick(without_prefix(MOMENTUM, state), here.task.names(where))
 
     def init_server(self, parameters: Weights) -> State:
-        return controls.no_momentum(parameters)
+        return controls.initial(MOMENTUM, parameters)
 
     def broadcast(self, server: ServerState) -> State:
         return prefixed(MOMENTUM, without_prefix(MOMENTUM, server.state))
@@ -159,10 +155,10 @@ class Consensus(Direction):
         return subtract(subtract(local, without_prefix(DUAL, state)), without_prefix(AGREED, state))
 
     def init_server(self, parameters: Weights) -> State:
-        return prefixed(AGREED, zeros(parameters))
+        return controls.initial(AGREED, parameters)
 
     def init_client(self, parameters: Weights) -> State:
-        return prefixed(DUAL, zeros(parameters))
+        return controls.initial(DUAL, parameters)
 
     def broadcast(self, server: ServerState) -> State:
         return prefixed(AGREED, without_prefix(AGREED, server.state))

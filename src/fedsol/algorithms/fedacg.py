@@ -25,7 +25,7 @@ class FedACG(Algorithm):
     beta: NonNegative = setting(0.01, "factor of the squared distance")
 
     def init_server(self, parameters: Weights) -> State:
-        return controls.no_momentum(parameters)
+        return controls.initial(MOMENTUM, parameters)
 
     def broadcast(self, server: ServerState) -> State:
         return {}

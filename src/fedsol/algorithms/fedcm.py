@@ -26,7 +26,7 @@ class FedCM(Algorithm):
     alpha: PositiveShare = setting(0.1, "share of the local gradient; the rest is the last round's mean gradient")
 
     def init_server(self, parameters: Weights) -> State:
-        return controls.no_momentum(parameters)
+        return controls.initial(MOMENTUM, parameters)
 
     def corrected(self, local: Weights, point: Point, state: State) -> Weights:
         return add(scale(local, self.alpha), without_prefix(MOMENTUM, state), 1 - self.alpha)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedsol.algorithms import controls
 from fedsol.algorithms.proximal import Dynamic, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
 from fedsol.algorithms.task import Task
 from fedsol.config.fields import Positive, setting
 from fedsol.core.messages import ServerState, State, Update
-from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.core.weights import Weights, add, pick, prefixed, scale, subtract, without_prefix
 
 HISTORY = "history"
 
@@ -24,10 +25,10 @@ class FedDyn(ProximalAlgorithm):
     alpha: Positive = setting(0.1, "strength of the regularizer")
 
     def init_server(self, parameters: Weights) -> State:
-        return prefixed(HISTORY, zeros(parameters))
+        return controls.initial(HISTORY, parameters)
 
     def init_client(self, parameters: Weights, buffers: Weights) -> State:
-        return prefixed(HISTORY, zeros(parameters))
+        return controls.initial(HISTORY, parameters)
 
     def broadcast(self, server: ServerState) -> State:
         return {}

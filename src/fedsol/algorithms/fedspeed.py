@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedsol.algorithms import controls
 from fedsol.algorithms.base import Algorithm
 from fedsol.algorithms.feddyn import HISTORY
 from fedsol.algorithms.gradients import Perturbation
@@ -11,7 +12,7 @@ from fedsol.algorithms.proximal import Dynamic
 from fedsol.algorithms.task import Task
 from fedsol.config.fields import NonNegative, Positive, Share, setting
 from fedsol.core.messages import State
-from fedsol.core.weights import Weights, add, prefixed, scale, subtract, without_prefix, zeros
+from fedsol.core.weights import Weights, add, prefixed, scale, subtract, without_prefix
 from fedsol.data.batches import Batch
 
 
@@ -28,7 +29,7 @@ class FedSpeed(Algorithm):
     lam: Positive = setting(10.0, "pull toward the anchor: the squared distance divided by 2 lam")
 
     def init_client(self, parameters: Weights, buffers: Weights) -> State:
-        return prefixed(HISTORY, zeros(parameters))
+        return controls.initial(HISTORY, parameters)
 
     def gradient(self, task: Task, weights: Weights, batch: Batch, state: State) -> tuple[Weights, Tensor]:
         here = task.at(weights, batch)

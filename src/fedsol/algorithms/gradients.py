@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedsol.algorithms.proximal import OutputLoss, Proximal
 from fedsol.algorithms.task import Outputs, Point, Task, Where
-from fedsol.core.weights import Weights, add, dot, equal, norm
+from fedsol.core.weights import Weights, add, dot, norm
 from fedsol.data.batches import Batch
 
 Strength = Literal["fixed", "adaptive", "adaptive-column"]
@@ -61,7 +61,7 @@ def auxiliary(task: Task, weights: Weights, batch: Batch, proximal: Proximal, be
 def projected(task: Task, weights: Weights, batch: Batch, proximal: Proximal) -> tuple[Weights, Tensor]:
     """Return `g_l` without its component along `g_p`, where the two conflict (FedSOL, equation 3)."""
     here = task.at(weights, batch)
-    if proximal.zero_at_anchor and equal(weights, task.anchor):
+    if proximal.vanishes_at(here):
         return here.gradient()
     local, loss = here.gradient(keep=True)
     direction = proximal.gradient(here, "all")
@@ -77,7 +77,7 @@ def perturbed(
     When only the head is perturbed, the two points share one pass through the body, which changes nothing.
     """
     here = task.at(weights, batch)
-    if proximal.zero_at_anchor and equal(weights, task.anchor):
+    if proximal.vanishes_at(here):
         return here.gradient()
     direction = proximal.gradient(here, how.where)
     return here.moved(how.step(direction, weights, task.anchor)).gradient()

@@ -19,6 +19,10 @@ class Proximal(ABC):
     zero_at_anchor: ClassVar[bool] = False
     """Whether its gradient vanishes where weights equal the anchor (in exact arithmetic; float32 leaves noise)."""
 
+    def vanishes_at(self, point: Point) -> bool:
+        """Return whether its gradient is 0 at a point: what float32 leaves of it is no direction."""
+        return self.zero_at_anchor and equal(point.weights, point.task.anchor)
+
     @abstractmethod
     def gradient(self, point: Point, where: Where, keep: bool = False) -> Weights:
         """Return the gradient for a part of the weights; `keep` leaves the pass usable for another gradient."""

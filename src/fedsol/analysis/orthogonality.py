@@ -19,7 +19,7 @@ from fedsol.config.experiment import Experiment
 from fedsol.config.tables import unknown_name
 from fedsol.core.messages import Job, Update
 from fedsol.core.statistics import known_mean
-from fedsol.core.weights import dot, equal, norm, pick
+from fedsol.core.weights import dot, norm, pick
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
 from fedsol.plots.curves import Curve, curve_panel
@@ -124,7 +124,7 @@ def angle(step: Step, proximal: Proximal, where: Where, frozen: Collection[str] 
     Weights that are `frozen` do not count toward the angle: the optimizer does not get their gradients.
     """
     point = step.task.at(step.weights, step.batch)
-    if proximal.zero_at_anchor and equal(step.weights, step.task.anchor):
+    if proximal.vanishes_at(point):
         return None, 0.0
     if isinstance(proximal, OutputLoss):
         value = float(proximal.loss(point.outputs, point).detach())
