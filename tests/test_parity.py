@@ -199,6 +199,11 @@ def test_spawned_workers_give_the_same_result(monkeypatch):
 
 REDUCED_PRECISION = """
 import torch, fedsol
+from dataclasses import replace
+from fedsol.algorithms import make_algorithm
+from fedsol.analysis.cost import random_batch
+from fedsol.core.messages import Job
+from fedsol.federation.federation import build_federation
 from tests.support.tensors import same_tensors
 from tests.support.cases import experiment
 table = {"name": "fedsol"}
@@ -208,11 +213,26 @@ workers = fedsol.train(experiment(table, engine__precision="bfloat16", engine__k
 assert not same_tensors(local.weights, full.weights)
 assert all(bool(torch.isfinite(t).all()) and t.dtype == torch.float32 for t in local.weights.values())
 assert same_tensors(workers.weights, local.weights)
+
+federation = build_federation(experiment({"name": "fedavg"}, engine__precision="bfloat16"))
+weights = federation.initial_weights()
+task, moved = federation.task_for(weights), {name: 1.01 * tensor for name, tensor in weights.items()}
+batch = random_batch(federation)
+plain, _ = federation.algorithm.gradient(task, moved, batch, {})
+pulled, _ = make_algorithm({"name": "fedprox"}).gradient(task, moved, batch, {})
+assert same_tensors(pulled, {name: plain[name] + (moved[name] - weights[name]) for name in plain})
+for name in ("scaffold", "feddyn", "fedsmoo", "fedcm"):
+    one = replace(federation, algorithm=make_algorithm({"name": name}))
+    update = one.train(Job(0, 1, weights, one.algorithm.broadcast(one.initial_server()), one.initial_state()))
+    sent = (update.weights, update.state, update.payload)
+    assert all(t.dtype in (torch.float32, torch.float64) for part in sent for t in part.values())
 """
 
 
 def test_reduced_precision_is_another_result_and_the_same_on_every_engine():
-    """In a process of its own, kept from matrix units that a virtual machine may announce but not have."""
+    """What is added to a gradient, kept or sent stays in float32.
+
+    In a process of its own, kept from matrix units that a virtual machine may announce but not have."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run([sys.executable, "-c", REDUCED_PRECISION], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from statistics import fmean, stdev
 
 import numpy as np
 import pytest
@@ -258,6 +259,16 @@ def test_the_page_and_the_pictures_are_the_same_again(results, tmp_path):
 def test_the_committed_page_is_current():
     text = (REPOSITORY / "docs" / "results.md").read_text(encoding="utf-8")
     assert text == page.render(REPOSITORY / "results"), "run `make results`"
+
+
+def test_the_readme_quotes_the_complete_runs():
+    readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
+    group = next(g for g in page.groups_of(REPOSITORY / "results") if g.name == "cifar10-dirichlet-0.1-300")
+    named = page.by_name(group.results)
+    for title, name in (("FedSOL ends", "fedsol-column"), ("FedNTD", "fedntd"), ("FedAvg", "fedavg")):
+        assert len(named[name]) == 3
+        values = [100 * last_mean(result.run) for result in named[name]]
+        assert f"{title} at {fmean(values):.1f} ± {stdev(values):.1f} %" in readme
 
 
 def test_every_picture_of_the_committed_page_is_there():
