@@ -4,8 +4,7 @@ import hashlib
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedsol.config.tables import DataSettings, suggestion
+from fedsol.core.logs import quiet
 from fedsol.core.paths import user_path
 from fedsol.data.arrays import Source, build_dataset, divided
 from fedsol.data.cache import CACHE_VERSION, cached
@@ -69,24 +69,12 @@ def open_dataset(path: Path, name: str) -> Any:
     try:
         if path.is_dir():
             return datasets.load_from_disk(str(path))
-        with _quiet():
+        with quiet("huggingface_hub", logging.CRITICAL):  # each attempt to reach it; the last error says it once
             return datasets.load_dataset(*name.split(":", 1))  # NAME, or NAME:CONFIGURATION
     except Exception as error:  # the library and the network may raise anything
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
         what = "a folder written by save_to_disk" if path.is_dir() else "an existing folder or a dataset on the hub"
         raise InputError(f"data.name: 'hf:{name}' cannot be read; must be {what} ({text[:200]})") from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide what the hub's library says about each attempt to reach it; the last error says it once."""
-    logger = logging.getLogger("huggingface_hub")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _cache_beside(path: Path) -> Path:

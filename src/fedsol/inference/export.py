@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from fedsol.config.tables import unknown_name
 from fedsol.core.files import write_output
+from fedsol.core.logs import quiet
 from fedsol.core.user_code import describe_user_error
 from fedsol.data.description import INPUTS
 from fedsol.data.types import Inputs, Number, tensors_of
@@ -181,12 +181,6 @@ def _free_sizes(tensor: Tensor, trained: TrainedModel) -> dict[int, Any]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide what torch's exporter says about itself."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    with quiet("torch.onnx"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
