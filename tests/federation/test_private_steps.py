@@ -204,7 +204,7 @@ def test_a_sample_whose_gradient_is_not_finite_adds_nothing(small):
 
 def test_the_estimate_says_what_each_sample_will_spend():
     settings = experiment({"name": "fedavg"}, **EXAMPLE, server__fraction=1.0)
-    planned = plan_privacy(settings, [120, 60, 300, 50])
+    planned = plan_privacy(settings, [120, 60, 300, 50], {})
     largest = max(Mechanism(min(50, n), n, 1.5).epsilon(3 * -(-n // 50), 1e-5) for n in (120, 60, 300, 50))
     assert f"3 rounds spend epsilon = {largest:.4g} of any sample at delta = 1e-05" in planned
     assert "Neighbors differ in one sample of a client" in planned

@@ -166,6 +166,30 @@ def test_a_node_has_a_limit_of_its_own_for_all_runs(tmp_path, caplog):
     assert f"together, more than max-epsilon = {limit:g} in the node's configuration" in caplog.text
 
 
+def test_a_server_gets_no_round_by_a_delta_by_which_every_epsilon_is_small(tmp_path, caplog):
+    settings = example(rounds=1, privacy__delta=0.9)
+    assert Mechanism(50, 300, 1.5).epsilon(10, 0.9) == 0
+    grid = FakeGrid(4, tmp_path / "states")
+    for config in grid.configs.values():
+        config["max-epsilon"] = 1.0
+    with pytest.raises(RunError, match="round 1: all of its clients abstained"):
+        deployed(settings, tmp_path, grid)
+    assert "its runs would spend delta = 0.9 together, more than max-delta = 0.0001 in the node's" in caplog.text
+    assert accounts(tmp_path) == []
+
+
+def test_the_deltas_of_all_runs_add_up(tmp_path, caplog):
+    settings = example(rounds=1, privacy__delta=1e-3)
+    grid = FakeGrid(4, tmp_path)
+    for client, config in enumerate(grid.configs.values()):
+        config |= {"max-epsilon": 1e3, "max-delta": 2e-3, "state-dir": str(tmp_path / f"node{client}")}
+    for name in ("first", "second"):
+        assert deployed(settings, tmp_path / name, grid)[0].rows[0]["clients"] == 4
+    with pytest.raises(RunError, match="round 1: all of its clients abstained"):
+        deployed(settings, tmp_path / "third", grid)
+    assert "its runs would spend delta = 0.003 together, more than max-delta = 0.002 in the node's" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
@@ -180,6 +204,14 @@ def test_a_node_with_a_limit_takes_part_in_nothing_else(limit, reason, tmp_path,
     run, _ = deployed(experiment({"name": "fedavg"}, rounds=1, server__fraction=1.0), tmp_path, grid)
     assert (run.rows[0]["clients"], run.rows[0]["dropped"]) == (3, 1)
     assert reason in caplog.text
+
+
+def test_a_limit_of_delta_alone_is_a_mistake(tmp_path, caplog):
+    grid = FakeGrid(4, tmp_path / "states")
+    grid.configs[next(iter(grid.apps))]["max-delta"] = 1e-5
+    run, _ = deployed(example(rounds=1), tmp_path, grid)
+    assert (run.rows[0]["clients"], run.rows[0]["dropped"]) == (3, 1)
+    assert "max-epsilon: is missing in the node's configuration, which has max-delta" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -297,6 +329,8 @@ def test_what_the_server_knows_of_accounts():
     assert tell(1, 3.5, 5.5) is None
     assert (rounds.epsilon, rounds.epsilon_next, rounds.is_spent) == (3.5, 4.5, True)
     assert tell(1, 1.0, 2.0) == "has spent epsilon = 1, less than the 3.5 that it had before"
+    assert tell(2, 4.1, 9.0) == "has spent epsilon = 4.1, more than privacy.epsilon = 4"  # and ends no run by that
+    assert (rounds.epsilon, rounds.epsilon_next) == (3.5, 4.5)
     assert rounds.told[1].epsilon == 3.5
 
 

@@ -129,6 +129,22 @@ def test_a_number_of_steps_by_hand(missing):
         assert trial.steps_of(examples, 1.0) == 4
 
 
+@pytest.mark.parametrize("level", ["client", "example"])
+def test_a_trial_clips_as_the_run_does_and_says_nothing_of_privacy(level, caplog):
+    """The steps of DP-SGD take longer; without noise there is nothing to account for."""
+    settings = experiment({"name": "fedavg"}, privacy__epsilon=8.0, privacy__level=level, privacy__clip_norm=0.5)
+    trial = make_trial(plan_of(settings))
+    assert (trial.experiment.privacy.level, trial.experiment.privacy.clip_norm) == (level, 0.5)
+    assert trial.experiment.privacy.is_on
+    estimate.time_trial(trial)
+    assert "privacy" not in caplog.text
+
+
+def test_a_method_that_privacy_does_not_cover_is_refused():
+    with pytest.raises(InputError, match="privacy: is not allowed with scaffold: its clients send more than weights"):
+        estimate.time_trial(make_trial(plan_of(experiment({"name": "scaffold"}, privacy__epsilon=8.0))))
+
+
 def test_a_trial_runs_whatever_faults_the_experiment_has():
     settings = experiment({"name": "fedavg"}, faults__dropout=0.9, server__min_updates=3)
     speed = estimate.time_trial(make_trial(plan_of(settings)))

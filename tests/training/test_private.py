@@ -1,6 +1,7 @@
 """`[privacy]` in a run: on every engine, for every method by which it covers what is released, and over a kill."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -113,8 +114,12 @@ def test_methods_that_send_more_are_refused_by_name(name):
         ({"data__validation": 0.1}, "data.validation_by: 'client' is not allowed"),
         ({"privacy__clipping": "client"}, "engine.kind: 'local' is not allowed"),
         ({"privacy__noise_multiplier": 0.0, "privacy__epsilon": 1.0}, "without noise, epsilon is infinite"),
-        ({"privacy__clip_norm": "adaptiv"}, "privacy.clip_norm: must be 'adaptive' or a number greater than 0"),
-        ({"privacy__clip_norm": 0}, "privacy.clip_norm: must be 'adaptive' or a number greater than 0"),
+        ({"privacy__clip_norm": "adaptiv"}, "privacy.clip_norm: must be 'adaptive' or a finite number greater than 0"),
+        ({"privacy__clip_norm": 0}, "privacy.clip_norm: must be 'adaptive' or a finite number greater than 0"),
+        ({"privacy__clip_norm": math.inf}, r"privacy.clip_norm: must be .* greater than 0 \(got inf\)$"),
+        ({"privacy__noise_multiplier": 1e-9}, r"privacy.noise_multiplier: must be 0, or at least 0.01 \(got 1e-09\)"),
+        ({"privacy__noise_multiplier": 1e7}, "privacy.noise_multiplier: must be less than or equal to 1000000"),
+        ({"privacy__delta": 1e-12}, "privacy.delta: must be greater than or equal to 0.0000000001"),
         ({"privacy__epsilon": 1e-3}, r"privacy.epsilon: must be at least 4\.\d+, what one round spends"),
         ({"privacy__epsilon": 1e-7, "privacy__noise_multiplier": None}, "privacy.epsilon: 1e-07 is too little"),
         ({"model__name": "tests.support.user_code:with_batch_norm", "model__options": {}}, "running statistics"),
@@ -140,10 +145,45 @@ def test_every_row_and_the_summary_have_epsilon_and_say_whom_the_noise_protects(
     assert (summary["epsilon"], summary["delta"], summary["noise"]) == (run.rows[-1]["epsilon"], 1e-5, SIMULATED)
 
 
-def test_a_clipping_norm_alone_protects_nobody_and_says_so(caplog):
-    federation = build_federation(experiment({"name": "fedavg"}, privacy__clip_norm=0.5))
+@pytest.mark.parametrize(("key", "value"), [("clip_norm", 0.5), ("delta", 1e-6), ("accountant", "rdp")])
+def test_a_setting_alone_protects_nobody_and_says_so(key, value, caplog):
+    federation = build_federation(experiment({"name": "fedavg"}, **{f"privacy__{key}": value}))
     assert with_privacy(federation) is federation
-    assert "privacy.clip_norm: changes nothing" in caplog.text
+    assert f"privacy.{key}: changes nothing" in caplog.text
+
+
+@pytest.mark.parametrize(("level", "count"), [("client", "4 clients"), ("example", "439 samples of a client")])
+def test_a_delta_that_promises_nothing_is_warned_of(level, count, caplog):
+    for delta, warned in ((0.25, True), (1e-3, False)):
+        caplog.clear()
+        with_privacy(build_federation(private(privacy__level=level, privacy__delta=delta)))
+        assert (f"privacy.delta: {delta:g} is too much for {count}: " in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("feddyn", {}), ("moon", {}), ("fedper", {}), ("fedavg", {"server__exchange": "body"})]
+)
+def test_clients_that_remember_are_not_hidden_by_sampling(name, changes, caplog):
+    """What they send later depends on the rounds that they were in, so these are as good as known."""
+    run = trained(private(name, **changes))
+    assert [row["epsilon"] for row in run.rows] == [Mechanism(4, 4, 2.0).epsilon(rounds, 1e-5) for rounds in (1, 2)]
+    assert [row["clients"] for row in run.rows] == [3, 3]
+    rounds = private_rounds(with_privacy(build_federation(run.experiment)), None)
+    rounds.announce(2)
+    assert "3 of 4 clients a round (counted as all, since clients remember the rounds that they were in)" in caplog.text
+    planned = plan_privacy(run.experiment, [50] * 4, {"anything": torch.zeros(1)})
+    assert f"2 rounds spend epsilon = {run.rows[-1]['epsilon']:.4g} (every round counts as one of all)" in planned
+
+
+def test_the_card_of_a_private_model_leaves_out_what_no_noise_covers(tmp_path):
+    held_out = {"data__partition__held_out": 0.3}
+    public, covered = (trained(experiment({"name": "fedavg"}, **held_out)), trained(private(**held_out)))
+    for number, (run, is_shown) in enumerate(((public, True), (covered, False))):
+        assert run.rows[-1]["held_out_accuracy"] is not None
+        card = run.export(tmp_path / f"{number}.safetensors")[1].read_text()
+        assert ("held_out_accuracy" in card) == is_shown
+        assert ("held-out accuracy" in card) == is_shown
+        assert "test_accuracy" in card
 
 
 def test_without_privacy_rows_are_as_they_were():
@@ -251,6 +291,6 @@ def test_what_was_spent_is_in_the_card_the_report_and_a_notebook_and_will_be_in_
     assert f"- privacy: {words}" in card
     assert f'"privacy":"{words}"' in render(report_data([run]))
     assert words in run._repr_html_()
-    planned = plan_privacy(run.experiment, [50] * 4)
+    planned = plan_privacy(run.experiment, [50] * 4, {})
     assert f"2 rounds spend epsilon = {run.rows[-1]['epsilon']:.4g}" in planned
     assert "one client's data, replaced by any other" in planned

@@ -170,10 +170,19 @@ def _held(plan: "Plan") -> str:
     return f"memory: {plan.label} averages updates as they arrive; at most {updates_held(plan):,} are held at once"
 
 
+def _private(plan: "Plan") -> str:
+    """Return what the run will spend; empty without privacy."""
+    from fedsol.studies.estimate import make_trial
+    from fedsol.training.private import plan_privacy, remembered
+
+    if not plan.experiment.privacy.is_on:
+        return ""
+    return plan_privacy(plan.experiment, plan.sizes.tolist(), remembered(make_trial(plan)))
+
+
 def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
     """Return the assumptions behind the estimate, one per line."""
     from fedsol.studies.estimate import Network
-    from fedsol.training.private import plan_privacy
 
     load = f" (average {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
     process = "that of the process is not known on Windows" if sys.platform == "win32" else "the process is measured"
@@ -187,7 +196,7 @@ def assumptions(plans: "Sequence[Plan]", network: "Network") -> list[str]:
         "disk: checkpoints and client states of a simulation",
     ]
     lines += dict.fromkeys(_held(plan) for plan in plans)
-    lines += filter(None, dict.fromkeys(plan_privacy(plan.experiment, plan.sizes.tolist()) for plan in plans))
+    lines += filter(None, dict.fromkeys(_private(plan) for plan in plans))
     if any(plan.experiment.faults.dropout for plan in plans):
         lines += ["bytes up: an expected value, since a share faults.dropout of the sampled clients never answers"]
     if network != Network():

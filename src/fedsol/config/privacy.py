@@ -1,5 +1,6 @@
 """`[privacy]`: its table, and when it is on."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -10,6 +11,12 @@ from fedsol.config.tables import Settings, setting, shown
 
 LARGEST_EPSILON = 1000.0
 """A budget beyond this limits nothing."""
+
+SMALLEST_DELTA = 1e-10
+"""A smaller probability is not far enough from the rounding of the distributions that epsilon is computed from."""
+
+SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e6
+"""Of the multipliers other than 0: less protects nobody, and epsilon cannot be computed for much less."""
 
 
 class PrivacySettings(Settings):
@@ -28,12 +35,13 @@ class PrivacySettings(Settings):
     epsilon: float | None = setting(
         None, "budget of the whole run; no round begins that would exceed it", gt=0, le=LARGEST_EPSILON
     )
-    delta: float = setting(1e-5, "probability that more is revealed than epsilon says", gt=0, lt=1)
+    delta: float = setting(1e-5, "probability that more is revealed than epsilon says", ge=SMALLEST_DELTA, lt=1)
     noise_multiplier: float | None = setting(
         None,
-        "standard deviation of the noise in the sum of updates, in units of clip_norm (default: what `epsilon` needs "
-        "for all rounds, otherwise 1)",
+        "standard deviation of the noise in the sum of updates, in units of clip_norm: 0, or at least 0.01 (default: "
+        "what `epsilon` needs for all rounds, otherwise 1)",
         ge=0,
+        le=LARGEST_NOISE,
     )
     clip_norm: Positive | Literal["adaptive"] = setting(
         1.0,
@@ -62,6 +70,12 @@ class PrivacySettings(Settings):
         return self.is_on and self.level == "example"
 
     @property
+    def first_changed(self) -> str | None:
+        """The first key that is not at its default; None if all are."""
+        fields = type(self).model_fields
+        return next((key for key in fields if getattr(self, key) != fields[key].default), None)
+
+    @property
     def first_norm(self) -> float:
         """The maximum norm of an update in round 1."""
         return self.clip_start if self.clip_norm == "adaptive" else self.clip_norm
@@ -69,8 +83,16 @@ class PrivacySettings(Settings):
     @field_validator("clip_norm", mode="before")
     @classmethod
     def _check_clip_norm(cls, value: Any) -> Any:
-        if value != "adaptive" and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-            raise ValueError(f"must be 'adaptive' or a number greater than 0 (got {shown(value)})")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value != "adaptive" and not (is_number and 0 < value < math.inf):
+            raise ValueError(f"must be 'adaptive' or a finite number greater than 0 (got {shown(value)})")
+        return value
+
+    @field_validator("noise_multiplier")
+    @classmethod
+    def _check_multiplier(cls, value: float | None) -> float | None:
+        if value and value < SMALLEST_NOISE:
+            raise ValueError(f"must be 0, or at least {SMALLEST_NOISE:g} (got {shown(value)})")
         return value
 
     @model_validator(mode="after")

@@ -13,6 +13,9 @@ from fedsol.privacy.accounting import Mechanism
 
 ACCOUNT_FILE = "privacy.json"
 
+ROUNDING = 1e-9
+"""Of sums: ten runs of delta 1e-5 spend 1e-4, and no more."""
+
 
 @dataclass
 class Account:
@@ -85,6 +88,15 @@ class AbstainError(RunError):
 
 
 @dataclass(frozen=True)
+class NodeLimit:
+    """What a node's own configuration lets all of its runs spend together, whatever the server sends."""
+
+    epsilon: float
+    delta: float = 1e-4
+    """Both add up. Without a limit of delta, a server's own of nearly 1 would make every epsilon small."""
+
+
+@dataclass(frozen=True)
 class NodeAccount:
     """What the runs of a node have spent of its samples: one file for each run, on the node's own disk.
 
@@ -98,8 +110,7 @@ class NodeAccount:
     delta: float
     budget: float | None
     """Of the run."""
-    limit: float | None = None
-    """Of all runs of the node together, whose epsilons add up."""
+    limit: NodeLimit | None = None
 
     def charge(self, releases: int) -> tuple[float, float]:
         """Count so many releases; return epsilon after them, and after as many more. Refuse what exceeds a budget."""
@@ -130,15 +141,17 @@ class NodeAccount:
             raise AbstainError(f"it would spend epsilon = {spent:.4g}, more than privacy.epsilon = {self.budget:g}")
         if self.limit is None:
             return
-        others = sum(_spent(other) for other in self._all_runs.glob(f"*/*/{ACCOUNT_FILE}") if other != path)
-        if spent + others > self.limit:
-            raise AbstainError(
-                f"its runs would spend epsilon = {spent + others:.4g} together, more than max-epsilon = {self.limit:g} "
-                "in the node's configuration"
-            )
+        others = [_spent(other) for other in self._all_runs.glob(f"*/*/{ACCOUNT_FILE}") if other != path]
+        epsilon, delta = (sum(column) for column in zip((spent, self.delta), *others, strict=True))
+        for name, together, most in (("epsilon", epsilon, self.limit.epsilon), ("delta", delta, self.limit.delta)):
+            if together > most * (1 + ROUNDING):
+                raise AbstainError(
+                    f"its runs would spend {name} = {together:.4g} together, more than max-{name} = {most:g} in the "
+                    "node's configuration"
+                )
 
 
-def _spent(path: Path) -> float:
-    """Return the epsilon of a node's account."""
+def _spent(path: Path) -> tuple[float, float]:
+    """Return epsilon and delta of a node's account."""
     saved: Any = read_json_object(path)
-    return Mechanism(**saved["mechanism"]).epsilon(saved["releases"], saved["delta"])
+    return Mechanism(**saved["mechanism"]).epsilon(saved["releases"], saved["delta"]), saved["delta"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedsol.config.privacy import LARGEST_NOISE, SMALLEST_NOISE
 from fedsol.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ Accountant = Literal["pld", "rdp"]
 
 CLOSE_ENOUGH = 1.0005
 """The solved noise is at most this many times what the budget needs."""
-
-SMALLEST_NOISE, LARGEST_NOISE = 0.02, 1e6
-"""Where the noise multiplier is sought."""
 
 STEP = 1e-3
 """The longest step of a discretized privacy loss, unless that takes too many. It rounds up: epsilon is a bound."""
@@ -84,7 +82,7 @@ def solve_noise(mechanism: Mechanism, releases: int, epsilon: float, delta: floa
     while high > CLOSE_ENOUGH * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if spends_less(middle) else (middle, high)
-    return _rounded_up(high)
+    return max(SMALLEST_NOISE, _rounded_up(high))
 
 
 def _rounded_up(value: float) -> float:

@@ -20,23 +20,31 @@ if TYPE_CHECKING:
 
 
 def model_facts(run: "Run", rounds: int, data: "DataDescription") -> dict[str, Any]:
-    """Return how a run's model after some rounds was made and its results, as JSON values."""
+    """Return how a run's model after some rounds was made and its results, as JSON values.
+
+    Of a private run, the card leaves out what is known of each client's own samples, which no noise covers.
+    """
     facts: dict[str, Any] = {"rounds": rounds, **_environment(run.environment)}
     if run.directory is not None:
         facts |= {key: value for key, value in run.files.read_hashes().items() if value is not None}
-    if words := privacy_text(run.rows[:rounds]):
+    words = privacy_text(run.rows[:rounds])
+    if words:
         facts["privacy"] = words
     row = last_evaluated(run.rows[:rounds])
     if row is not None:
-        facts["metrics"] = {key: value for key, value in row.items() if _is_metric(key, value)}
+        hidden = ("held_out_",) if words else ()
+        facts["metrics"] = {
+            key: value for key, value in row.items() if _is_metric(key, value) and not key.startswith(hidden)
+        }
         facts["evaluated"] = f"after round {row['round']}"
         shares = row.get("class_accuracy")
         if shares and len(shares) == len(data.names):
             facts["by_class"] = dict(zip(data.names, shares, strict=True))
     counts = _label_counts(run)
     if counts:
-        is_known = row is not None and run.experiment.task.kind == "classification"
         facts["clients"] = len(counts)
+    if counts and not words:
+        is_known = row is not None and run.experiment.task.kind == "classification"
         facts |= by_client(counts, row.get("class_accuracy") if row and is_known else None)
     return facts
 
@@ -58,8 +66,12 @@ def by_client(counts: Sequence[Sequence[int]], class_accuracy: Sequence[float | 
 
 
 def hold_out_facts(run: "Run", weights: Weights, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the rows by client with the primary metric on each hold-out set; nothing without these or the data."""
-    if not run.settings.get("data.partition.held_out") or run.settings.get("data.name") == PRIVATE:
+    """Return the rows by client with the primary metric on each hold-out set.
+
+    Nothing without these or the data, and nothing of a private run.
+    """
+    is_hidden = run.settings.get("data.name") == PRIVATE or privacy_text(run.rows)
+    if is_hidden or not run.settings.get("data.partition.held_out"):
         return {}
     try:
         federation = build_federation(run.experiment)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedsol.algorithms import make_algorithm
+from fedsol.core.logs import quiet
 from fedsol.core.memory import peak_bytes, require_memory
 from fedsol.core.messages import Job, Update
 from fedsol.core.randomness import one_torch_thread
@@ -180,9 +181,8 @@ def make_trial(plan: Plan, samples: int | None = None) -> Federation:
         "server.evaluate_last": 1,
         "engine.kind": "local" if plan.workers == 1 else "workers",
         "engine.workers": plan.workers,
-        "privacy.clipping": "off",
-        "privacy.epsilon": None,
-        "privacy.level": "client",
+        **({"privacy.epsilon": None, "privacy.noise_multiplier": 0.0} if settings.privacy.is_on else {}),
+        **({"privacy.clipping": "server"} if settings.privacy.clipping == "client" else {}),
     }
     experiment = settings.override(changes).model_copy(update={"faults": type(settings.faults)()})
     examples = max(1, len(plan.dataset.train))
@@ -201,7 +201,8 @@ def _first(split: Split, count: int) -> Split:
 def time_trial(trial: Federation) -> Speed:
     """Run three rounds: the first warms up, the second is timed without evaluation, the third with it."""
     clock = _Clock()
-    train_federation(trial, [clock])
+    with quiet("fedsol.training"):  # what a trial spends, for one, is not what the run will
+        train_federation(trial, [clock])
     (second, server), (third, server_and_test) = [(done - start, end - done) for start, done, end in clock.rounds[1:]]
     size = len(trial.dataset.train)
     samples = size * trial.epochs_of(size)

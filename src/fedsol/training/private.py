@@ -9,7 +9,7 @@ from typing import Any
 from fedsol.config.experiment import Experiment
 from fedsol.config.privacy import PrivacySettings
 from fedsol.config.tables import PRIVATE
-from fedsol.core.messages import ServerState, Update
+from fedsol.core.messages import ServerState, State, Update
 from fedsol.core.weights import Weights, pick
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
@@ -20,10 +20,20 @@ from fedsol.privacy.accounting import Mechanism, require_accounting, solve_noise
 from fedsol.privacy.noise import FROM_SYSTEM, SIMULATED, Draw, from_system, secret_sample, simulated
 from fedsol.privacy.release import Noise, adapted, clipped_sum, noised_mean, noised_share
 from fedsol.runs.rows import Row
-from fedsol.training.private_samples import DeployedSamples, PrivateSamples, finite, noise_for_samples
+from fedsol.training.private_samples import DeployedSamples, PrivateSamples, chosen_noise, finite, noise_for_samples
 from fedsol.training.updates import expected_answers
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Where the noise and the clients of a round come from."""
+
+    words: str
+    """What every output says of the noise."""
+    draw_for: Callable[[int], Draw]
+    sample: Callable[[int], list[int]]
 
 
 @dataclass(frozen=True)
@@ -34,10 +44,9 @@ class PrivateRounds:
     account: Account
     released: tuple[str, ...]
     """Names of the weights that clients train."""
-    words: str
-    """Where the noise comes from, as every output says."""
-    draw_for: Callable[[int], Draw]
-    sample: Callable[[int], list[int]]
+    clients: int
+    """How many are sampled for a round."""
+    chance: Chance
 
     @property
     def noise(self) -> Noise:
@@ -53,8 +62,8 @@ class PrivateRounds:
         whatever it computes is as private as the mean.
         """
         self.account.charge(round_number)
-        clip_norm, clients = before.clip_norm or self.settings.first_norm, self.account.mechanism.sampled
-        draw, anchor = self.draw_for(round_number), pick(before.weights, self.released)
+        clip_norm, clients = before.clip_norm or self.settings.first_norm, self.clients
+        draw, anchor = self.chance.draw_for(round_number), pick(before.weights, self.released)
         found = clipped_sum(anchor, [update.weights for update in updates], clip_norm)
         mean = noised_mean(found, clip_norm, self.noise, clients, draw)
         weights = {**before.weights, **_moved(anchor, mean)}
@@ -64,6 +73,10 @@ class PrivateRounds:
             after = replace(before, clip_norm=adapted(clip_norm, share, self.settings.clip_quantile))
         seen = [Update(client, weights, 1, 1, share=1 / clients) for client in range(clients)]
         return seen, after, found.count - found.short
+
+    def sample(self, round_number: int) -> list[int]:
+        """Return the clients of a round."""
+        return self.chance.sample(round_number)
 
     def receive(self, update: Update) -> str | None:
         """Return why an update must be rejected: for no reason of privacy."""
@@ -75,12 +88,19 @@ class PrivateRounds:
 
     def announce(self, rounds: int) -> None:
         """Say what the run will spend, and what it has spent if it is resumed."""
-        account, planned = self.account, self.epsilon_after(rounds)
+        account, mechanism, planned = self.account, self.account.mechanism, self.epsilon_after(rounds)
         log.warning(
-            "privacy: noise_multiplier = %g, %d of %d clients a round: epsilon = %.4g after %d rounds, delta %g%s; %s",
-            *(account.mechanism.noise_multiplier, account.mechanism.sampled, account.mechanism.total, planned, rounds),
-            *(account.delta, f", {account.epsilon:.4g} of it is spent" if account.releases else "", self.words),
+            "privacy: noise_multiplier = %g, %d of %d clients a round%s: epsilon = %.4g after %d rounds, delta %g%s; "
+            "%s",
+            *(mechanism.noise_multiplier, self.clients, mechanism.total, self._as_all, planned, rounds),
+            *(account.delta, f", {account.epsilon:.4g} of it is spent" if account.releases else "", self.chance.words),
         )
+
+    @property
+    def _as_all(self) -> str:
+        """Say so if sampling hides nothing."""
+        is_counted = self.account.mechanism.sampled > self.clients
+        return " (counted as all, since clients remember the rounds that they were in)" if is_counted else ""
 
     def epsilon_after(self, rounds: int) -> float:
         """Return what this many rounds spend."""
@@ -104,7 +124,7 @@ class PrivateRounds:
             "releases": account.releases,
             "clip_norm": before.clip_norm or self.settings.first_norm,
             "unit": "client",
-            "noise": self.words,
+            "noise": self.chance.words,
         }
 
 
@@ -119,15 +139,15 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
     """
     settings = federation.experiment.privacy
     if not settings.is_on:
-        if settings.clipping is None and settings.clip_norm != type(settings)().clip_norm:
-            log.warning("privacy.clip_norm: changes nothing, since neither epsilon nor noise_multiplier is set")
+        if settings.clipping is None and (key := settings.first_changed):
+            log.warning("privacy.%s: changes nothing, since neither epsilon nor noise_multiplier is set", key)
         return federation
     _check_method(federation)
     require_accounting()
+    _warn_of_delta(federation)
     noise = known_noise
     if noise is None or settings.noise_multiplier is not None:
-        by_clients = settings.covers_clients
-        noise = _noise(federation.experiment, federation.clients) if by_clients else _noise_of_steps(federation)
+        noise = _noise_of_sums(federation) if settings.covers_clients else _noise_of_steps(federation)
     resolved = {"privacy.clipping": settings.clipping or "server", "privacy.noise_multiplier": noise}
     federation = replace(federation, experiment=federation.experiment.override(resolved))
     if settings.epsilon is None or (settings.covers_samples and federation.experiment.data.name == PRIVATE):
@@ -143,10 +163,26 @@ def with_privacy(federation: Federation, known_noise: float | None = None) -> Fe
     return federation
 
 
-def mechanism_of(experiment: Experiment, clients: int) -> Mechanism:
-    """Return what every round of an experiment with this many clients releases."""
-    settings = experiment.privacy
-    return Mechanism(sample_size(experiment, clients), clients, settings.noise_multiplier or 0.0, settings.accountant)
+def _warn_of_delta(federation: Federation) -> None:
+    """Warn of a delta by which one of those to protect may be revealed entirely."""
+    settings, sizes = federation.experiment.privacy, _sizes(federation)
+    count, unit = (len(sizes), "clients") if settings.covers_clients else (max(sizes), "samples of a client")
+    if settings.delta * count >= 1:
+        log.warning(
+            "privacy.delta: %g is too much for %d %s: whatever epsilon is, all of one of them may be revealed; set it "
+            "far below 1 / %d",
+            *(settings.delta, count, unit, count),
+        )
+
+
+def mechanism_of(experiment: Experiment, clients: int, state: State) -> Mechanism:
+    """Return what every round releases, of this many clients that have this state before their first job.
+
+    Where clients remember something, sampling hides nothing: their later updates depend on the rounds that they were
+    in, and so tell who else was in these. Then a round counts as if all clients were in it.
+    """
+    settings, sampled = experiment.privacy, sample_size(experiment, clients)
+    return Mechanism(clients if state else sampled, clients, settings.noise_multiplier or 0.0, settings.accountant)
 
 
 ASSUMED = {
@@ -158,10 +194,15 @@ ASSUMED = {
 """What an epsilon assumes, by `privacy.level`."""
 
 
-def plan_privacy(experiment: Experiment, sizes: Sequence[int]) -> str:
+def remembered(federation: Federation) -> State:
+    """Return what a client takes from one job to its next; empty if it remembers nothing."""
+    return expected_answers(federation, federation.initial_server(), federation.initial_state())[1]
+
+
+def plan_privacy(experiment: Experiment, sizes: Sequence[int], state: State) -> str:
     """Return in words what an experiment will spend, and what that assumes; empty without privacy.
 
-    The sizes are the numbers of samples that the clients train on.
+    The sizes are the numbers of samples that the clients train on; the state is what each of them remembers.
     """
     settings, rounds = experiment.privacy, experiment.rounds
     if not settings.is_on:
@@ -169,28 +210,31 @@ def plan_privacy(experiment: Experiment, sizes: Sequence[int]) -> str:
     require_accounting()
     assert rounds is not None
     if settings.covers_samples:
-        experiment = experiment.override({"privacy.noise_multiplier": noise_for_samples(experiment, sizes)})
-        spent, of = PrivateSamples(experiment, sizes).epsilon_after(rounds), " of any sample"
+        noise, of = noise_for_samples(experiment, sizes), " of any sample"
+        experiment = experiment.override({"privacy.noise_multiplier": noise})
+        spent = PrivateSamples(experiment, sizes).epsilon_after(rounds)
     else:
-        experiment = experiment.override({"privacy.noise_multiplier": _noise(experiment, len(sizes))})
-        spent, of = mechanism_of(experiment, len(sizes)).epsilon(rounds, settings.delta), ""
+        mechanism = mechanism_of(experiment, len(sizes), state)
+        noise, of = _noise_for_rounds(experiment, mechanism), " (every round counts as one of all)" if state else ""
+        spent = replace(mechanism, noise_multiplier=noise).epsilon(rounds, settings.delta)
     exceeds = settings.epsilon is not None and spent > settings.epsilon
     return (
-        f"privacy: with noise_multiplier = {experiment.privacy.noise_multiplier:g}, {rounds} rounds spend epsilon = "
-        f"{spent:.4g}{of} at delta = {settings.delta:g}"
-        f"{f', but it stops at {settings.epsilon:g}' if exceeds else ''}. {ASSUMED[settings.level]}"
+        f"privacy: with noise_multiplier = {noise:g}, {rounds} rounds spend epsilon = {spent:.4g}{of} at delta = "
+        f"{settings.delta:g}{f', but it stops at {settings.epsilon:g}' if exceeds else ''}. {ASSUMED[settings.level]}"
     )
 
 
-def _noise(experiment: Experiment, clients: int) -> float:
-    """Return the noise multiplier: the experiment's, what its epsilon needs, or 1."""
+def _noise_for_rounds(experiment: Experiment, mechanism: Mechanism) -> float:
+    """Return the noise multiplier of releases: the experiment's, the least that its epsilon needs, or 1."""
     settings, rounds = experiment.privacy, experiment.rounds
     assert rounds is not None
-    if settings.noise_multiplier is not None:
-        return settings.noise_multiplier
-    if settings.epsilon is None:
-        return 1.0
-    return solve_noise(mechanism_of(experiment, clients), rounds, settings.epsilon, settings.delta)
+    return chosen_noise(settings, lambda epsilon: solve_noise(mechanism, rounds, epsilon, settings.delta))
+
+
+def _noise_of_sums(federation: Federation) -> float:
+    """Return the noise multiplier of the sums of updates."""
+    experiment = federation.experiment
+    return _noise_for_rounds(experiment, mechanism_of(experiment, federation.clients, remembered(federation)))
 
 
 def _noise_of_steps(federation: Federation) -> float:
@@ -255,24 +299,16 @@ def private_rounds(federation: Federation, deployed_in: Path | None) -> PrivateR
         return None
     if settings.covers_samples:
         return PrivateSamples(experiment, _sizes(federation)) if deployed_in is None else _deployed_samples(federation)
-    mechanism = mechanism_of(federation.experiment, federation.clients)
+    mechanism, sampled = mechanism_of(experiment, total, remembered(federation)), sample_size(experiment, total)
     stays = {*federation.untrained, *federation.exchange.kept}
     released = tuple(name for name in federation.model.names if name not in stays)
-    account = (mechanism, settings.delta, settings.epsilon)
-    if deployed_in is None:
-        return PrivateRounds(
-            settings,
-            Account(*account),
-            released,
-            SIMULATED,
-            lambda round_number: simulated(experiment.seed, round_number),
-            lambda round_number: sample_clients(experiment, total, round_number),
-        )
-    return PrivateRounds(
-        settings,
-        DeployedAccount(*account, folder=deployed_in),
-        released,
-        FROM_SYSTEM,
-        lambda _round: from_system,
-        lambda _round: secret_sample(mechanism.sampled, total),
+    account = Account(mechanism, settings.delta, settings.epsilon)
+    chance = Chance(
+        SIMULATED,
+        lambda round_number: simulated(experiment.seed, round_number),
+        lambda round_number: sample_clients(experiment, total, round_number),
     )
+    if deployed_in is not None:
+        account = DeployedAccount(mechanism, settings.delta, settings.epsilon, folder=deployed_in)
+        chance = Chance(FROM_SYSTEM, lambda _round: from_system, lambda _round: secret_sample(sampled, total))
+    return PrivateRounds(settings, account, released, sampled, chance)

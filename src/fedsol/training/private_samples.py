@@ -3,12 +3,13 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from fedsol.algorithms import make_algorithm
 from fedsol.config.experiment import Experiment
+from fedsol.config.privacy import PrivacySettings
 from fedsol.core.messages import EPSILONS, ServerState, Update
 from fedsol.federation.local_training import steps_of
 from fedsol.federation.private_steps import step_mechanism
@@ -159,6 +160,9 @@ class DeployedSamples(PrivateSamples):
     def receive(self, update: Update) -> str | None:
         """Take in what a client has spent; return why its update must be rejected, or None."""
         spent, known = Spent.of(update), self.told.get(update.client)
+        budget = self.experiment.privacy.epsilon
+        if budget is not None and spent.epsilon > budget:
+            return f"has spent epsilon = {spent.epsilon:.4g}, more than privacy.epsilon = {budget:g}"
         if known and spent.epsilon < known.epsilon:
             return f"has spent epsilon = {spent.epsilon:.4g}, less than the {known.epsilon:.4g} that it had before"
         self.told[update.client] = spent
@@ -198,20 +202,26 @@ class DeployedSamples(PrivateSamples):
         }
 
 
-def noise_for_samples(experiment: Experiment, sizes: Sequence[int]) -> float:
-    """Return the noise multiplier: the experiment's, the least by which no client spends more than epsilon, or 1."""
-    settings, rounds = experiment.privacy, experiment.rounds
-    assert rounds is not None
+def chosen_noise(settings: PrivacySettings, solve: Callable[[float], float]) -> float:
+    """Return the noise multiplier: the one that is set, what the budget needs, or 1 without a budget."""
     if settings.noise_multiplier is not None:
         return settings.noise_multiplier
-    if settings.epsilon is None:
-        return 1.0
-    samples = PrivateSamples(experiment, sizes)
-    asked = [(*samples.job_of(client), jobs) for client, jobs in samples.jobs_after(rounds).items()]
+    return 1.0 if settings.epsilon is None else solve(settings.epsilon)
+
+
+def noise_for_samples(experiment: Experiment, sizes: Sequence[int]) -> float:
+    """Return the noise multiplier of local steps."""
+    return chosen_noise(experiment.privacy, lambda epsilon: _solve_for_samples(experiment, sizes, epsilon))
+
+
+def _solve_for_samples(experiment: Experiment, sizes: Sequence[int], epsilon: float) -> float:
+    """Return the least noise multiplier by which no client spends more than epsilon."""
+    assert experiment.rounds is not None
+    samples, delta = PrivateSamples(experiment, sizes), experiment.privacy.delta
+    asked = [(*samples.job_of(client), jobs) for client, jobs in samples.jobs_after(experiment.rounds).items()]
     noise = 0.0
     # The small ones that are asked often spend most; after these, hardly any other needs more noise.
     for mechanism, steps, jobs in sorted(asked, key=lambda one: -one[2] * one[0].sampled / max(1, one[0].total)):
-        spent = replace(mechanism, noise_multiplier=noise).epsilon(jobs * steps, settings.delta)
-        if spent > settings.epsilon:
-            noise = solve_noise(mechanism, jobs * steps, settings.epsilon, settings.delta)
+        if replace(mechanism, noise_multiplier=noise).epsilon(jobs * steps, delta) > epsilon:
+            noise = solve_noise(mechanism, jobs * steps, epsilon, delta)
     return noise

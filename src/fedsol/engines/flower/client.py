@@ -26,7 +26,7 @@ from fedsol.federation.personal import check_settings
 from fedsol.federation.private_steps import secret_steps, step_mechanism
 from fedsol.federation.tasks import EvaluateClient, Personalize
 from fedsol.models.split import OtherFrozenError
-from fedsol.privacy.account import AbstainError, NodeAccount
+from fedsol.privacy.account import AbstainError, NodeAccount, NodeLimit
 from fedsol.runs.directory import RUN_ID
 
 log = logging.getLogger(__name__)
@@ -173,14 +173,22 @@ def _charge(federation: Federation, job: Job, content: RecordDict, context: Cont
     return account.charge(federation.steps_of(samples, job.work))
 
 
-def _limit_of(context: Context) -> float | None:
-    """Return `max-epsilon` of the node's configuration, if it is set."""
-    limit = context.node_config.get("max-epsilon")
-    if limit is None:
+def _limit_of(context: Context) -> NodeLimit | None:
+    """Return `max-epsilon` of the node's configuration, if it is set, and `max-delta`."""
+    epsilon, delta = (_own_number(context, name) for name in ("max-epsilon", "max-delta"))
+    if epsilon is None:
+        if delta is not None:
+            raise InputError("max-epsilon: is missing in the node's configuration, which has max-delta")
         return None
-    if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
-        raise InputError(f"max-epsilon: must be greater than 0 in the node's configuration (got {limit!r})")
-    return float(limit)
+    return NodeLimit(epsilon) if delta is None else NodeLimit(epsilon, delta)
+
+
+def _own_number(context: Context, name: str) -> float | None:
+    """Return a number of the node's configuration; None if it is not set."""
+    value = context.node_config.get(name)
+    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not value > 0):
+        raise InputError(f"{name}: must be greater than 0 in the node's configuration (got {value!r})")
+    return None if value is None else float(value)
 
 
 def _without_loss(metrics: Mapping[str, float]) -> dict[str, float]:
