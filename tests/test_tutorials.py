@@ -154,6 +154,7 @@ def free_ports(count):
             return first
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the nodes are started by a script for bash")
 def test_three_machines(tmp_path, monkeypatch):
     pytest.importorskip("flwr", reason="Flower is an optional dependency: pip install 'fedsol[flower]'")
