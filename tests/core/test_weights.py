@@ -38,6 +38,7 @@ def test_dot_and_norm_are_those_of_the_flat_vector(both):
     left, right = both
     torch.testing.assert_close(W.dot(left, right), flat(left) @ flat(right))
     torch.testing.assert_close(W.norm(left), flat(left).norm())
+    assert torch.equal(W.norm({}), torch.tensor(0.0))
 
 
 @given(pairs(3), st.tuples(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0.01, 1)))

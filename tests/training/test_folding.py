@@ -139,7 +139,9 @@ def test_the_mean_is_that_of_all_in_any_order_of_arrival():
 
 def test_a_late_update_comes_before_a_new_one_of_its_client():
     folding = Folding({(3, 0): 1, (3, -1): 1, (1, 0): 2}, 1.0)
-    folding.add((3, 0), Update(3, {"w": torch.tensor([4.0])}, 1, 1))
+    assert folding.expects((3, -1))
+    assert not folding.expects((1, -1))
+    folding.add((3, 0), Update(3, {"w": torch.tensor([4.0])}, 1, 1, payload={"drift": torch.ones(1)}))
     folding.add((3, -1), Update(3, {"w": torch.tensor([8.0])}, 1, 2))
     assert len(folding.waiting) == 2
     folding.add((1, 0), Update(1, {"w": torch.tensor([1.0])}, 2, 1))
@@ -149,6 +151,7 @@ def test_a_late_update_comes_before_a_new_one_of_its_client():
         (3, 2, 0.25),
         (3, 1, 0.25),
     ]
+    assert [(update.weights, update.payload) for update in folding.updates] == [({}, {})] * 3
 
 
 @pytest.mark.parametrize(
@@ -225,6 +228,8 @@ REASONS = {
         {"faults.corruption": "little-is-enough", "faults.attackers": 0.2},
         "faults.corruption = 'little-is-enough' is made of all others",
     ),
+    "no collusion": ({"faults.corruption": "nan", "faults.corrupted": 0.2}, None),
+    "nobody to collude": ({"faults.corruption": "little-is-enough"}, None),
 }
 
 
