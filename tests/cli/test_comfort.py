@@ -1,5 +1,6 @@
 """What people type first: short options, a file to start from, lists, and folders as they are."""
 
+import csv
 import json
 import tomllib
 from pathlib import Path
@@ -96,6 +97,17 @@ def test_init_for_a_table_of_ones_own():
     done = fedsol("run", "my.toml", "--rounds", 1, "--set", "engine.kind=local", "--out", "out")
     assert done.exit_code == 0, done.output
     assert json.loads(Path("out/data.json").read_text())["client_names"] == ["a", "b", "c"]
+    done = fedsol("personalize", "out", "--epochs", 1)
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(Path("out/personal/finetune/clients.csv").read_text().splitlines()))
+    assert [row["name"] for row in rows] == ["a", "b", "c"]
+    done = fedsol("analyze", "out", "--what", "partition,preservation")
+    assert done.exit_code == 0, done.output
+    assert json.loads(Path("out/analysis/partition-picture.json").read_text())["names"] == {
+        "classes": ["no", "yes"],
+        "clients": ["a", "b", "c"],
+    }
+    assert json.loads(Path("out/analysis/forgetting.json").read_text())[0]["runs"][0]["class_names"] == ["no", "yes"]
 
 
 def test_a_folder_of_classes_as_it_is(caplog):

@@ -11,10 +11,11 @@ import pytest
 
 import fedsol
 from fedsol import InputError, RunError
+from fedsol.cli.personalize import _comparison_with_alone
 from fedsol.engines.base import LocalEngine
 from fedsol.federation.federation import Federation
 from fedsol.federation.personal import EpochResult, PersonalResult
-from fedsol.personalization.comparison import as_rows, check_baselines, read_entries
+from fedsol.personalization.comparison import Entry, as_rows, check_baselines, read_entries
 from fedsol.personalization.loop import Personalizer
 from fedsol.personalization.results import PersonalDirectory, client_table
 from fedsol.personalization.statistics import Losers, Spread, losers, spread, summary_of
@@ -239,8 +240,22 @@ def test_the_table_of_clients_by_hand():
     rows = list(csv.DictReader(client_table(results, {0: 0.6, 1: 0.1}).splitlines()))
     assert [rows[0][key] for key in ("local_only", "loses_1", "loses_2")] == ["0.6", "1", "0"]
     assert [rows[1][key] for key in ("local_only", "loses_1", "loses_2")] == ["0.1", "", ""]
+    named = client_table(results, None, ["north", "south"]).splitlines()
+    assert named[0].startswith("client,name,size,")
+    assert [line[:8] for line in named[1:]] == ["0,north,", "1,south,"]
     mixed = [replace(one, after=tuple(replace(o, mixing=0.3) for o in one.after)) for one in results[:1]]
     assert client_table(mixed, None).splitlines()[0].endswith("after_1,after_2,mixing_1,mixing_2")
+
+
+def test_clients_that_do_better_alone_have_their_names(tmp_path):
+    results = [result(0, [0.5]), result(1, [0.75]), result(2, [0.25])]
+    description = {"seed": 0, "clients": 3, "client_names": ["a", "b", "c"]}
+    entry = Entry("fedavg + finetune", PersonalDirectory(tmp_path), description, results, {0: 0.6, 1: 0.5, 2: 0.5})
+    (row,) = as_rows([entry])
+    assert row["losers"]["clients"] == (0, 2)
+    assert _comparison_with_alone(row).endswith("clients a, c.")
+    (row,) = as_rows([replace(entry, description={"seed": 0, "clients": 3})])
+    assert _comparison_with_alone(row).endswith("clients 0, 2.")
 
 
 @pytest.fixture(scope="module")

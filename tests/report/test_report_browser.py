@@ -5,6 +5,7 @@ import json
 import pytest
 
 import fedsol
+from fedsol.data.description import DataDescription, InputTensor
 from fedsol.reports.live import LiveView
 from fedsol.reports.page import write_report
 from tests.support.browser import Page, browser, find_chromium, new_page
@@ -175,6 +176,28 @@ def test_client_accuracies_are_a_table_and_curves_from_worst_to_best(page, mixed
         "s.dispatchEvent(new Event('change')); })()"
     )
     assert page.run(f"{curves}[0].getAttribute('d')") != first
+
+
+def test_clients_with_names_are_listed_by_name(page, tmp_path):
+    names = tuple(f"clinic {number}" for number in range(8))
+    for seed in range(2):
+        run = make_run(tmp_path / f"seed-{seed}", {"seed": seed}, rounds=3)
+        add_personal(run)
+        inputs = {"inputs": InputTensor("uint8", (1, 8, 8))}
+        description = DataDescription("own", "images", inputs, 10, client_names=names)
+        (run / "data.json").write_text(description.to_json())
+    write_report([tmp_path], tmp_path / "report.html")
+    page.open((tmp_path / "report.html").as_uri())
+    table = (
+        "[...document.querySelectorAll('#clients details tbody tr')].map(r => [...r.children].map(c => c.textContent))"
+    )
+    rows = page.run(table)
+    assert [row[0] for row in rows] == list(names)
+    pooled = "document.querySelectorAll('#clients table')[0].querySelectorAll('tbody tr')[3].children[4].textContent"
+    accuracies = [float(row[1].removesuffix(" %")) for row in rows if row[1] != "–"]  # one has no test set
+    assert page.run(pooled) == f"{sum(accuracies) / 7:.2f} %"
+    below = "[...document.querySelectorAll('#partition svg text')].map(text => text.textContent)"
+    assert set(names) <= set(page.run(below))
 
 
 def test_a_deployment_without_a_test_set_shows_what_clients_held_out(page, tmp_path):

@@ -318,9 +318,8 @@ def test_the_headline_says_setting_verdict_and_forgetting(tmp_path):
 def test_figures_of_analyses_are_inside(tmp_path):
     run = make_run(tmp_path / "run", rounds=2)
     (run / "analysis").mkdir()
-    for name in ("landscape.png", "landscape.json", "stray.png"):
-        (run / "analysis" / name).write_bytes(b"picture")
-    (figure,) = figures_of([run, run])
-    assert figure.name.startswith("landscape")
+    for name in ("analysis/landscape.png", "analysis/landscape.json", "analysis/stray.png", "cost.png", "cost.json"):
+        (run / name).write_bytes(b"picture")
+    assert [figure.name for figure in figures_of([run, run])] == ["cost, run", "landscape, run"]
     page = render(report_data([Run.load(run)]))
     assert data_of(page)["figures"][0]["image"] == "data:image/png;base64,cGljdHVyZQ=="

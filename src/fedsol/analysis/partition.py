@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from fedsol.analysis.base import Analysis, Runs
+from fedsol.data.description import client_names_of
 from fedsol.data.manifest import label_counts
 from fedsol.data.summary import partition_summary
-from fedsol.plots.partition import partition_figure
+from fedsol.plots.partition import Names, partition_figure
 from fedsol.plots.style import Figure
 
 
@@ -24,10 +25,11 @@ class PartitionAnalysis(Analysis[dict[str, Any]]):
         held = federation.dataset.train.labels.numpy(), [indices.numpy() for indices in federation.partition]
         summary = partition_summary(*held, federation.dataset.classes)
         samples = label_counts(*held, federation.dataset.classes).tolist()
-        return {"seed": federation.experiment.seed, "summary": summary, "samples": samples}
+        names = Names(federation.dataset.class_names, client_names_of(federation.dataset, federation.experiment.data))
+        return {"seed": federation.experiment.seed, "summary": summary, "samples": samples, "names": names}
 
     def draw(self, found: dict[str, Any], subject: str) -> Figure:
-        return partition_figure(np.array(found["samples"]), f"{subject}, seed {found['seed']}")
+        return partition_figure(np.array(found["samples"]), f"{subject}, seed {found['seed']}", found["names"])
 
     def say(self, found: dict[str, Any]) -> list[str]:
         summary = found["summary"]

@@ -15,7 +15,7 @@ from fedsol.core.statistics import known_mean, sample_mean_std
 from fedsol.federation.evaluation import Tally
 from fedsol.federation.federation import Federation
 from fedsol.plots.curves import Curve, curve_by_round, curve_panel, draw_curve
-from fedsol.plots.panels import bar_panel, heat_panel, integer_ticks, percent_ticks
+from fedsol.plots.panels import bar_panel, class_ticks, heat_panel, integer_ticks, percent_ticks
 from fedsol.plots.style import Figure, light_grid, new_figure
 from fedsol.runs.rows import Row
 
@@ -64,9 +64,10 @@ class Forgetting:
 
     FedNTD takes the maximum over earlier rounds only; with the present one a class at its best counts as 0.
     """
+    class_names: tuple[str, ...] = ()
 
 
-def forgetting(rows: Sequence[Row]) -> Forgetting:
+def forgetting(rows: Sequence[Row], class_names: Sequence[str] = ()) -> Forgetting:
     """Return the forgetting from the rows of metrics; rounds that were not evaluated are skipped."""
     evaluated = [row for row in rows if row.get("class_accuracy") is not None]
     table = [tuple(row["class_accuracy"] or ()) for row in evaluated]
@@ -76,7 +77,7 @@ def forgetting(rows: Sequence[Row]) -> Forgetting:
         present = {label: value for label, value in enumerate(row) if value is not None}
         best = {label: max(value, best.get(label, value)) for label, value in present.items()}
         lost.append(sum(best[label] - value for label, value in present.items()) / max(len(present), 1))
-    return Forgetting(tuple(row["round"] for row in evaluated), tuple(table), tuple(lost))
+    return Forgetting(tuple(row["round"] for row in evaluated), tuple(table), tuple(lost), tuple(class_names))
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class ForgettingAnalysis(Analysis[list[Series[Forgetting]]]):
     stem = "forgetting"
 
     def measure(self, runs: Runs) -> list[Series[Forgetting]] | None:
-        found = [item.map(lambda replay: forgetting(replay.run.rows)) for item in runs.series]
+        found = [item.map(lambda replay: forgetting(replay.run.rows, replay.run.names[0])) for item in runs.series]
         return found if any(_evaluated(found)) else None
 
     def draw(self, found: list[Series[Forgetting]], subject: str) -> Figure:
@@ -104,7 +105,7 @@ class ForgettingAnalysis(Analysis[list[Series[Forgetting]]]):
             axes.images[0].set_extent((first - half, last + half, len(table) - 0.5, -0.5))
             edges += [first - half, last + half]
             axes.set(ylabel="class", title=f"{item.label}: accuracy of the global model by class")
-            integer_ticks(axes.yaxis, 10)
+            class_ticks(axes, len(table), item.runs[0].class_names)
         panels[0].set_xlim(min(edges), max(edges))
         curves = [
             curve_by_round(item.label, [dict(zip(run.rounds, run.forgetting, strict=True)) for run in item.runs])

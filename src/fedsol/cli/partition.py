@@ -23,10 +23,11 @@ def partition(experiment: ExperimentArgument = None, changes: SetOption = None, 
     """Split the data among clients; show a table and a picture, and save a manifest with a hash."""
     from fedsol.core.files import make_directory
     from fedsol.data.catalog import load_dataset
+    from fedsol.data.description import client_names_of
     from fedsol.data.manifest import Manifest, label_counts, save_manifest
     from fedsol.data.summary import partition_summary
     from fedsol.federation.federation import fill_defaults, partition_of
-    from fedsol.plots.partition import draw_partition
+    from fedsol.plots.partition import Names, draw_partition
     from fedsol.runs.directory import RunDirectory
 
     out = out or new_directory("partition")
@@ -44,9 +45,9 @@ def partition(experiment: ExperimentArgument = None, changes: SetOption = None, 
     manifest = Manifest(resolved.data.name, len(labels), settings.model_dump(), resolved.seed, clients)
     save_manifest(out / "partition.json", manifest, counts)
     title = f"{resolved.data.name}, {settings.kind}, seed {resolved.seed}"
-    draw_partition(labels, clients, out / "partition.png", dataset.classes, title=title)
+    names = client_names_of(dataset, resolved.data)
+    draw_partition(counts, out / "partition.png", title, Names(dataset.class_names, names))
     has_classes = resolved.task.kind == "classification"
-    names = dataset.client_names if settings.kind == "own" else ()
     by = "samples by client and class" if has_classes else "samples by client"
     _say_counts(counts, names, dataset.class_names if has_classes else ("all",), f"{title}: {by}")
     summary = partition_summary(labels, clients, dataset.classes)

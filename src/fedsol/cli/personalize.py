@@ -98,5 +98,5 @@ def _comparison_with_alone(row: Mapping[str, Any]) -> str:
     return (
         f"{label}: {len(lost['clients'])} of {lost['of']} clients do better alone, by {_points(lost['mean_loss'])} "
         f"points on average and {_points(lost['largest_loss'])} at most; they have {lost['median_size']:g} samples "
-        f"(median){others}: clients {', '.join(map(str, lost['clients']))}."
+        f"(median){others}: clients {', '.join(map(str, lost.get('names', lost['clients'])))}."
     )

@@ -150,7 +150,7 @@ def describe_data(dataset: Dataset, settings: DataSettings) -> DataDescription:
         inputs=inputs,
         classes=dataset.classes,
         class_names=dataset.class_names,
-        client_names=dataset.client_names if settings.partition.kind == "own" else (),
+        client_names=client_names_of(dataset, settings),
         mean=dataset.mean,
         std=dataset.std,
         channels=dataset.channels,
@@ -162,6 +162,11 @@ def describe_data(dataset: Dataset, settings: DataSettings) -> DataDescription:
         target_mean=dataset.target_mean,
         target_std=dataset.target_std,
     )
+
+
+def client_names_of(dataset: Dataset, settings: DataSettings) -> tuple[str, ...]:
+    """Return the names of the clients, if they are those that the data brings."""
+    return dataset.client_names if settings.partition.kind == "own" else ()
 
 
 def _described(tensor: Tensor) -> InputTensor:

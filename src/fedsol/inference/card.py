@@ -14,9 +14,11 @@ IN_GRAPHS = "part of an .onnx or .pt2 file; do it yourself with .safetensors"
 def model_card(trained: TrainedModel, file: str) -> str:
     """Return the card of an exported model; what is not known about it is left out."""
     facts, experiment = trained.facts, trained.experiment
+    names = dict(enumerate(trained.data.client_names))
+    method = f"{experiment.algorithm['name']}{_when(facts, names)}"
     parts = [
         f"# {file}",
-        f"{experiment.model.name} for {trained.data.name}, trained by {experiment.algorithm['name']}{_when(facts)}.",
+        f"{experiment.model.name} for {trained.data.name}, trained by {method}.",
         "## Inputs and outputs",
         _bullets(_form(trained)),
         "## How it was made",
@@ -29,15 +31,17 @@ def model_card(trained: TrainedModel, file: str) -> str:
         parts += ["### By class", _table(("class", "accuracy"), by_class.items())]
     if by_client := facts.get("by_client"):
         headings = tuple(by_client[0])
+        rows = [{**row, "client": names.get(row["client"], row["client"])} for row in by_client]
         parts += ["### By client", str(facts.get("by_client_note", ""))]
-        parts += [_table(headings, ([row.get(key) for key in headings] for row in by_client))]
+        parts += [_table(headings, ([row.get(key) for key in headings] for row in rows))]
     parts += ["## Settings", f"```toml\n{experiment.to_toml().strip()}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _when(facts: Mapping[str, Any]) -> str:
+def _when(facts: Mapping[str, Any], names: Mapping[int, str]) -> str:
     if "client" in facts:
-        return f", then personalized for client {facts['client']} ({facts['personal']})"
+        client = names.get(facts["client"], facts["client"])
+        return f", then personalized for client {client} ({facts['personal']})"
     return f" in {facts['rounds']} rounds" if "rounds" in facts else ""
 
 

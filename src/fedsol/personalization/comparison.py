@@ -33,6 +33,11 @@ class Entry:
         return bool(self.description["settings"]["method"] == "local-only")
 
     @property
+    def client_names(self) -> Sequence[str]:
+        """The names of the clients; empty if they are numbers."""
+        return list(self.description.get("client_names", ()))
+
+    @property
     def federation(self) -> tuple[Any, ...]:
         """Equal for results of the same clients on the same tests."""
         return federation_of(self.description, PersonalSettings(**self.description["settings"]))
@@ -131,11 +136,23 @@ def _values(entry: Entry) -> dict[str, Any]:
 def as_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return the table as plain values: a row for each personalization and number of epochs, unseen clients apart."""
     return [
-        {"label": label, "seed": entry.description["seed"], "before": summary["before"]["mean"], **row}
+        {
+            "label": label,
+            "seed": entry.description["seed"],
+            "before": summary["before"]["mean"],
+            **row,
+            **_losers_named(row, entry.client_names),
+        }
         for entry in entries
         for label, summary in _summaries(entry)
         for row in summary["after"]
     ]
+
+
+def _losers_named(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    if not names or "losers" not in row:
+        return {}
+    return {"losers": {**row["losers"], "names": [names[client] for client in row["losers"]["clients"]]}}
 
 
 def _summaries(entry: Entry) -> list[tuple[str, dict[str, Any]]]:

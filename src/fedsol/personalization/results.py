@@ -19,6 +19,7 @@ from fedsol.core.files import (
     write_atomically,
 )
 from fedsol.core.weights import Weights
+from fedsol.data.description import client_names_of
 from fedsol.data.manifest import partition_hash
 from fedsol.errors import InputError
 from fedsol.federation.federation import Federation
@@ -54,6 +55,7 @@ def describe(federation: Federation, weights: Weights, settings: PersonalSetting
         "clients": federation.clients,
         "seed": experiment.seed,
         **({"unseen": unseen} if unseen else {}),
+        **({"client_names": list(names)} if (names := client_names_of(federation.dataset, experiment.data)) else {}),
         "weights_sha256": sha256(tensors_to_bytes(weights)),
         "settings": settings.model_dump(mode="json"),
     }
@@ -121,18 +123,24 @@ class PersonalDirectory:
 
     def finish(self, results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> None:
         """Write the table of clients and the summary."""
-        summary = summary_of(results, alone, self.read_description().get("unseen", ()))
+        description = self.read_description()
+        summary = summary_of(results, alone, description.get("unseen", ()))
+        table = client_table(results, alone, description.get("client_names", ()))
         with disk_errors_named(self.path):
-            write_atomically(self.path / "clients.csv", client_table(results, alone))
+            write_atomically(self.path / "clients.csv", table)
             write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
-def client_table(results: Sequence[PersonalResult], alone: Mapping[int, float] | None) -> str:
-    """Return the CSV table, a line per client: sizes, accuracy before and after, and accuracy trained alone."""
+def client_table(
+    results: Sequence[PersonalResult], alone: Mapping[int, float] | None, names: Sequence[str] = ()
+) -> str:
+    """Return the CSV table, a line per client: name, sizes, accuracy before and after, and accuracy trained alone."""
     mixes = any(outcome.mixing is not None for result in results for outcome in result.after)
     rows: list[dict[str, Any]] = []
     for result in results:
         row = {key: value for key, value in asdict(result).items() if key != "after"}
+        if names:
+            row = {"client": result.client, "name": names[result.client], **row}
         row |= {f"after_{outcome.epochs}": outcome.accuracy for outcome in result.after}
         if mixes:
             row |= {f"mixing_{outcome.epochs}": outcome.mixing for outcome in result.after}

@@ -12,7 +12,7 @@ from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, parse_numbers, parse_ov
 from fedsol.config.tables import suggestion, unknown_name
 from fedsol.core.files import make_directory, write_atomically
 from fedsol.errors import InputError
-from fedsol.federation.personal import METHODS, PersonalResult, PersonalSettings, check_held_out
+from fedsol.federation.personal import METHODS, PersonalSettings, check_held_out
 from fedsol.personalization.comparison import Entry, as_rows, check_baselines, federation_of, read_entries
 from fedsol.personalization.loop import Personalizer, check_directory, check_no_run
 from fedsol.personalization.results import PersonalDirectory, parts_of
@@ -156,15 +156,15 @@ def picture_series(entries: Sequence[Entry]) -> list[Accuracies]:
     if len(entries) == 1 and not entries[0].is_alone:
         (entry,) = entries
         before = {result.client: result.before for result in entry.results}
-        series.append(_series(f"{entry.description['algorithm']['name']} before", entry.results, before))
+        series.append(_series(f"{entry.description['algorithm']['name']} before", entry, before))
         if entry.alone is not None:
-            series.insert(0, _series("local-only", entry.results, entry.alone))
+            series.insert(0, _series("local-only", entry, entry.alone))
     all_rows = sum(len(epochs_of(entry.results)) for entry in entries)
     for entry in entries:
         shown = epochs_of(entry.results)
         for epochs in shown if all_rows <= MOST_ROWS else shown[-1:]:
             label = entry.label if entry.is_alone else f"{entry.label}, {epochs_text(epochs)}"
-            series.append(_series(label, entry.results, accuracies_after(entry.results, epochs)))
+            series.append(_series(label, entry, accuracies_after(entry.results, epochs)))
     return series
 
 
@@ -173,6 +173,8 @@ def epochs_text(number: int) -> str:
     return f"{number} epoch{'s' * (number != 1)}"
 
 
-def _series(label: str, results: Sequence[PersonalResult], accuracies: Mapping[int, float | None]) -> Accuracies:
-    known = [(value, result.size) for result in results if (value := accuracies.get(result.client)) is not None]
-    return Accuracies(label, [value for value, _ in known], [size for _, size in known])
+def _series(label: str, entry: Entry, accuracies: Mapping[int, float | None]) -> Accuracies:
+    known = {result.client: value for result in entry.results if (value := accuracies.get(result.client)) is not None}
+    sizes = [result.size for result in entry.results if result.client in known]
+    names = [entry.client_names[client] for client in known] if entry.client_names else []
+    return Accuracies(label, list(known.values()), sizes, names)

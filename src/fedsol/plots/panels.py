@@ -15,6 +15,10 @@ from fedsol.plots.style import BLUE, INK, LINE_COLORS, light_grid, line_look, te
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "ooo", "---", "+++")
 THIN = {"elinewidth": 0.8}
+LONGEST_NAME = 18
+"""Letters of a class's or client's name beside an axis."""
+MOST_NAMES = 30
+"""Rows of a heat map that are all named."""
 SEQUENTIAL = LinearSegmentedColormap.from_list("fedsol", ["#FFFFFF", "#9CCBE8", BLUE, "#06283D"])
 
 
@@ -127,3 +131,16 @@ def log_axis(axes: Axes, at: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
 def short_layer(name: str) -> str:
     """Return a tensor's name that fits next to a bar: `body.0.weight` stays, longer ones lose their middle."""
     return name if len(name) <= 26 else f"{name[:11]}…{name[-14:]}"
+
+
+def shortened(name: str) -> str:
+    """Return the name of a class or a client that fits beside an axis."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def class_ticks(axes: Axes, classes: int, names: Sequence[str]) -> None:
+    """Write the classes beside a heat map, by their names if they have any; of many, every tenth number."""
+    if names and classes <= MOST_NAMES:
+        axes.set_yticks(range(classes), [shortened(name) for name in names])
+    else:
+        axes.set_yticks(range(0, classes, 1 if classes <= MOST_NAMES else 10))

@@ -1,6 +1,7 @@
 """Figure: the samples of each class at each client."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from fedsol.data.manifest import Indices, Partition, label_counts
 from fedsol.errors import InputError
-from fedsol.plots.panels import heat_panel
+from fedsol.plots.panels import class_ticks, heat_panel, shortened
 from fedsol.plots.style import (
     BLUE,
     GRAY,
@@ -35,15 +36,29 @@ THOUSANDS = "{x:,.0f}"
 LEGEND: dict[str, Any] = {"title": "class", "handlelength": 1.0, "handleheight": 1.0}
 
 
-def draw_partition(
-    labels: ArrayLike, partition: Partition, path: str | Path, classes: int, title: str | None = None
-) -> Path:
+@dataclass(frozen=True)
+class Names:
+    """What the data calls its classes and clients; empty if they are numbers."""
+
+    classes: Sequence[str] = ()
+    clients: Sequence[str] = ()
+
+    def legend(self, classes: int) -> list[str]:
+        """Return the number of each class, which stands in the bars, and its name."""
+        return [f"{label} {self._of_class(label)}".rstrip() for label in range(classes)]
+
+    def _of_class(self, label: int) -> str:
+        name = self.classes[label] if self.classes else ""
+        return "" if name == str(label) else shortened(name)
+
+
+def draw_partition(counts: Indices, path: str | Path, title: str | None = None, names: Names | None = None) -> Path:
     """Draw the samples by client and class, and write the picture (PNG or PDF)."""
     with fedsol_style():
-        return save_figure(partition_figure(label_counts(labels, partition, classes), title), path)
+        return save_figure(partition_figure(counts, title, names), path)
 
 
-def partition_figure(counts: Indices, title: str | None = None) -> Figure:
+def partition_figure(counts: Indices, title: str | None = None, names: Names | None = None) -> Figure:
     """Return the figure of samples by client and class.
 
     Up to 30 clients are stacked bars, as in the paper's figure; more are a heat map under the clients' sizes.
@@ -52,7 +67,7 @@ def partition_figure(counts: Indices, title: str | None = None) -> Figure:
     if clients == 0:
         raise InputError("the partition has no clients")
     bars = clients <= MOST_BARS and classes <= MOST_BAR_CLASSES
-    return _bars(counts, title) if bars else _heat_map(counts, title)
+    return (_bars if bars else _heat_map)(counts, title, names or Names())
 
 
 def draw_partitions(
@@ -83,13 +98,15 @@ def draw_partitions(
         return save_pictures(figure, stem)
 
 
-def _bars(counts: Indices, title: str | None) -> Figure:
+def _bars(counts: Indices, title: str | None, names: Names) -> Figure:
     clients, classes = counts.shape
     figure = new_figure(7.2, max(1.7 + 0.26 * clients, 2.4, 0.9 + 0.2 * classes))
     axes = figure.add_subplot()
     patches = _bar_panel(axes, counts, int(counts.sum(axis=1).max()))
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
-    legend_outside(axes, patches, [str(label) for label in range(classes)], **LEGEND)
+    legend_outside(axes, patches, names.legend(classes), **LEGEND)
+    if names.clients:
+        axes.set_yticks(range(clients), [shortened(name) for name in names.clients])
     axes.set_title(title or "")
     return figure
 
@@ -122,7 +139,7 @@ def _bar_panel(axes: Axes, counts: Indices, widest: int, letters: float = 1.0) -
     return patches
 
 
-def _heat_map(counts: Indices, title: str | None) -> Figure:
+def _heat_map(counts: Indices, title: str | None, names: Names) -> Figure:
     clients, classes = counts.shape
     map_height = float(np.clip(0.2 * classes, 2.1, 5.2))
     figure = new_figure(8.0, map_height + 1.75)
@@ -138,7 +155,7 @@ def _heat_map(counts: Indices, title: str | None) -> Figure:
     scale = PowerNorm(0.5, vmin=0, vmax=max(int(counts.max()), 1))
     heat_panel(map_axes, counts.T, "samples (square-root scale)", scale, aspect=8.5 * map_height, format=THOUSANDS)
     map_axes.set(xlabel="client", ylabel="class", xlim=(-0.5, clients - 0.5))
-    map_axes.set_yticks(np.arange(0, classes, 1 if classes <= 30 else 10))
+    class_ticks(map_axes, classes, names.classes)
     map_axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     map_axes.spines[["top", "right"]].set_visible(True)
     size_axes.set_title(title or "")

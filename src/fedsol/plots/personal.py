@@ -12,9 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedsol.errors import InputError
-from fedsol.plots.panels import integer_ticks, log_axis, percent_ticks
+from fedsol.plots.panels import integer_ticks, log_axis, percent_ticks, shortened
 from fedsol.plots.style import GRAY, INK, LINE_COLORS, fedsol_style, light_grid, new_figure, save_figure
 
+MOST_NAMED = 12
+"""Clients whose names fit into a panel."""
 PANEL_LETTERS = 31
 """In a line of a panel's title."""
 
@@ -26,6 +28,8 @@ class Accuracies:
     label: str
     accuracies: Sequence[float]
     sizes: Sequence[int]
+    names: Sequence[str] = ()
+    """Of the clients; empty if they are numbers."""
 
 
 def draw_distribution(series: Sequence[Accuracies], path: str | Path, title: str | None = None) -> Path:
@@ -91,6 +95,7 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
                 axes.plot(*other, color=GRAY, alpha=0.4, linewidth=0.9, zorder=1)
             axes.scatter(one.sizes, one.accuracies, s=13, color=color, alpha=0.6, linewidth=0, zorder=3)
             axes.plot(*medians[index], color=color, zorder=4)
+            _name_points(axes, one)
             axes.set_title(_wrapped(one.label), fontsize=8.5, fontweight="normal", pad=4)
             light_grid(axes)
         for axes in panels[len(series) :]:
@@ -109,6 +114,15 @@ def draw_sizes(series: Sequence[Accuracies], path: str | Path, title: str | None
         )
         figure.supylabel("accuracy on the client's own test set", fontsize=9.5)
         return save_figure(figure, path)
+
+
+def _name_points(axes: Axes, one: Accuracies) -> None:
+    """Write the names of a few clients beside their points."""
+    if len(one.names) > MOST_NAMED:
+        return
+    for name, place in zip(one.names, zip(one.sizes, one.accuracies, strict=True), strict=False):
+        beside: dict[str, Any] = {"xytext": (2, 2), "textcoords": "offset points", "annotation_clip": False}
+        axes.annotate(shortened(name), place, fontsize=6.5, color=INK, rotation=30, zorder=5, **beside)
 
 
 def _wrapped(label: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fedsol.core.files import read_json_lines, read_json_object
-from fedsol.data.description import DATA_FILE
 from fedsol.data.heterogeneity import heterogeneity
 from fedsol.errors import InputError
 from fedsol.personalization.results import PersonalDirectory
@@ -57,14 +56,6 @@ def analyses_of(run: Run) -> dict[str, dict[str, Any]]:
     return {file.stem: to_columns(read_json_lines(file), NOT_IN_ANALYSES) for file in files}
 
 
-def names_of(run: Run) -> dict[str, list[str]]:
-    """Return the names of the classes and of the clients, if the data has names (data.json)."""
-    path = run.path / DATA_FILE
-    description = read_json_object(path) if path.is_file() else {}
-    found = {key: description.get(key) for key in ("class_names", "client_names")}
-    return {key: [str(name) for name in names] for key, names in found.items() if isinstance(names, list)}
-
-
 @dataclass(frozen=True)
 class FigureFile:
     """A figure that `fedsol analyze` drew."""
@@ -75,15 +66,20 @@ class FigureFile:
 
 
 def figures_of(places: Sequence[Path]) -> list[FigureFile]:
-    """Return the figures of analyses in these directories: pictures in `analysis/` beside their data, of some size."""
+    """Return the figures of analyses in these directories and in their `analysis/`: pictures beside their data."""
     found, room = [], MOST_BYTES
-    for folder in dict.fromkeys(place.resolve() / "analysis" for place in places):
+    folders = (folder for place in places for folder in (place.resolve(), place.resolve() / "analysis"))
+    for folder in dict.fromkeys(folders):
         for path in sorted(folder.glob("*.png")):
             size = path.stat().st_size
             if path.with_suffix(".json").is_file() and size <= room:
                 room -= size
                 image = base64.b64encode(path.read_bytes()).decode()
-                name = path.stem if len(places) == 1 else f"{path.stem}, {folder.parent.name}"
+                name = (
+                    path.stem
+                    if len(places) == 1
+                    else f"{path.stem}, {folder.name if folder.name != 'analysis' else folder.parent.name}"
+                )
                 found.append(FigureFile(name, f"data:image/png;base64,{image}"))
     return found
 
@@ -96,6 +92,7 @@ class ClientAccuracies:
     tested_on: str
     values: list[float | int | None]
     """Between 0 and 1."""
+    clients: list[int]
 
 
 def clients_of(run: Run) -> list[ClientAccuracies]:
@@ -104,7 +101,8 @@ def clients_of(run: Run) -> list[ClientAccuracies]:
     rows = read_json_lines(run.path / "analysis" / "preservation.jsonl")
     if rows and isinstance(rows[-1].get("after"), list):
         local = [number(value) for value in rows[-1]["after"]]
-        found.append(ClientAccuracies("local models of the last round", "global test set", local))
+        sampled = [int(client) for client in rows[-1]["clients"]]
+        found.append(ClientAccuracies("local models of the last round", "global test set", local, sampled))
     for path in sorted(run.path.glob("personal/*/personal.json")):
         found += [one for one in _personal_models(PersonalDirectory(path.parent)) if one not in found]
     return found
@@ -115,9 +113,11 @@ def _personal_models(place: PersonalDirectory) -> Iterator[ClientAccuracies]:
     settings = place.read_description()["settings"]
     method, test = settings["method"], f"own {settings['test']} test set"
     results = place.read_results()
+    clients = [result.client for result in results]
     if results:
         first = "initial model" if method == "local-only" else "global model"
-        yield ClientAccuracies(first, test, [number(result.before) for result in results])
+        yield ClientAccuracies(first, test, [number(result.before) for result in results], clients)
     for epochs in epochs_of(results):
         models = f"{method}, {epochs} {'epoch' if epochs == 1 else 'epochs'}"
-        yield ClientAccuracies(models, test, [number(value) for value in accuracies_after(results, epochs).values()])
+        values = [number(value) for value in accuracies_after(results, epochs).values()]
+        yield ClientAccuracies(models, test, values, clients)

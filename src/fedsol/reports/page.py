@@ -16,7 +16,7 @@ from fedsol.config.overrides import as_text, flatten
 from fedsol.config.task import ACCURACY, MEASURES, Measure
 from fedsol.core.files import write_output
 from fedsol.errors import InputError
-from fedsol.reports.collect import analyses_of, clients_of, figures_of, names_of, partition_of, short_names
+from fedsol.reports.collect import analyses_of, clients_of, figures_of, partition_of, short_names
 from fedsol.reports.columns import to_columns
 from fedsol.reports.headline import headline
 from fedsol.runs.find import find_runs
@@ -138,7 +138,7 @@ def _run_data(run: Run, name: str) -> dict[str, Any]:
         "stopped": run.stopped.reason if run.stopped else None,
         "privacy": privacy_text(run.rows) or None,
         "best": run.best_round if run.selection.has_validation else None,
-        **names_of(run),
+        **dict(zip(("class_names", "client_names"), run.names, strict=True)),
         "metrics": to_columns(run.rows),
         "analyses": analyses_of(run),
         "clients": [asdict(one) for one in clients_of(run)],

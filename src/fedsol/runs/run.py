@@ -285,6 +285,13 @@ class Run:
         settings = self.experiment.data
         return describe_data(load_dataset(settings, self.experiment.task.kind), settings)
 
+    @property
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the classes and of the clients; none in directories of earlier versions."""
+        path = self.directory and self.directory / DATA_FILE
+        found = read_description(path) if path and path.is_file() else None
+        return (found.class_names, found.client_names) if found else ((), ())
+
     def trained(self, which: Which = "final") -> TrainedModel:
         """Return the model as a value: weights, experiment, description of the data, and the facts of its card."""
         weights = self.weights_of(which)

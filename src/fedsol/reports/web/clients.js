@@ -42,21 +42,43 @@ function clientsSection() {
     { text: "method" }, { text: "models" }, { text: "tested on" }, number("clients"), number("mean"),
     number("std over clients"), number("worst tenth"), number("best tenth"),
   ]);
+  const each = namedClients();
   const update = () => {
     chart.update();
     table.update(app.data.groups.flatMap(clientRows));
+    each?.update();
   };
   app.listeners.add(chart.update);
   const pick = (value) => {
     view.way = value;
     chart.update();
+    each?.update();
   };
   const options = ways.map((way) => [way, way]);
   const controls = make("div", { class: "controls" }, choice("models", options, view.way, pick, true));
   const note = "Every client has one model and one test; the seeds are pooled. The worst and best tenth are means over a tenth of "
     + "the clients (at least one).";
-  const node = [controls, chart.node, legend(), table.node, make("p", { class: "note" }, note)];
+  const named = each ? [make("details", {}, make("summary", {}, "Client by client"), each.node)] : [];
+  const node = [controls, chart.node, legend(), table.node, make("p", { class: "note" }, note), ...named];
   return { id: "clients", title: "Client accuracies", node, update };
+}
+
+// Clients that have names, one by one: the mean over seeds of what each method reaches with the models chosen above.
+function namedClients() {
+  const names = app.data.runs.find((run) => run.client_names.length)?.client_names;
+  if (!names) return null;
+  const number = (text) => ({ text, number: true });
+  const table = sortableTable("Accuracy of every client", [{ text: "client" }, ...app.data.groups.map(({ label }) => number(label))]);
+  const found = (group, client) =>
+    group.runs
+      .filter((at) => app.data.runs[at].client_names[client] === names[client])
+      .flatMap((at) => app.data.runs[at].clients.filter((entry) => wayOf(entry) === view.way))
+      .map((entry) => entry.values[entry.clients.indexOf(client)])
+      .filter(known);
+  const cell = (values) => ({ text: percent(mean(values)), value: mean(values) });
+  const update = () =>
+    table.update(names.map((name, client) => [name, ...app.data.groups.map((group) => cell(found(group, client)))]));
+  return { node: table.node, update };
 }
 
 function clientRows(group, index) {

@@ -2,6 +2,7 @@
 
 // From white to dark blue, as in the figures, in light and dark alike: dark is always more.
 const SCALE = [[255, 255, 255], [156, 203, 232], [0, 114, 178], [6, 40, 61]];
+const LETTER = 6.5; // its width in pixels
 const MISSING = [190, 186, 178];
 
 function scaleColor(share) {
@@ -51,7 +52,7 @@ function heatMap(describe) {
     const barRoom = spec.bars ? 64 : 0;
     const rowHeight = Math.max(rows > 40 ? 3 : 8, Math.min(22, Math.floor(300 / Math.max(rows, 1))));
     const longest = highest([0, ...Array.from({ length: rows }, (_, row) => rowName(row).length)]);
-    const [left, right, top] = [Math.min(Math.max(46, 16 + 6.5 * longest), width / 3), width - 12, 22 + barRoom];
+    const [left, right, top] = [Math.min(Math.max(46, 16 + LETTER * longest), width / 3), width - 12, 22 + barRoom];
     const bottom = top + rows * rowHeight;
     const height = bottom + (rows || !spec.bars ? 38 : 30);
     const root = draw("svg", {
@@ -104,11 +105,17 @@ function heatMap(describe) {
   }
 
   function drawLabels(root, height) {
-    const count = (frame.right - frame.left) / 80;
-    const places = Array.from({ length: spec.columns }, (_, column) => spec.place(column));
-    for (const value of ticks(places[0], places.at(-1), count, true)) {
-      const x = frame.left + (nearest(places, value) + 0.5) * frame.cellWidth;
-      root.append(draw("text", { x, y: frame.bottom + 15, "text-anchor": "middle" }, String(value)));
+    const below = (column, text) => {
+      const x = frame.left + (column + 0.5) * frame.cellWidth;
+      root.append(draw("text", { x, y: frame.bottom + 15, "text-anchor": "middle" }, text));
+    };
+    const names = spec.columnNames ?? [];
+    if (names.length && LETTER * highest(names.map((name) => name.length)) < frame.cellWidth) {
+      names.forEach((name, column) => below(column, name));
+    } else {
+      const places = Array.from({ length: spec.columns }, (_, column) => spec.place(column));
+      const count = (frame.right - frame.left) / 80;
+      for (const value of ticks(places[0], places.at(-1), count, true)) below(nearest(places, value), String(value));
     }
     const step = Math.max(1, Math.ceil(14 / frame.rowHeight));
     for (let row = 0; row < spec.rows; row += step) {

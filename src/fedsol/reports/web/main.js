@@ -52,7 +52,7 @@ function partitionMap({ sizes, counts }, { class_names = [], client_names = [] }
   const most = counts ? highest(counts.flat()) || 1 : 1;
   return {
     columns: sizes.length, rows: classes, bars: sizes, barLabel: classes ? "samples; below: class" : "samples",
-    xLabel: "client", yLabel: "class", place: (client) => client,
+    xLabel: "client", yLabel: "class", place: (client) => client, columnNames: client_names,
     share: (client, label) => (counts[client][label] ? 0.1 + 0.9 * Math.sqrt(counts[client][label] / most) : 0),
     text: (client, label) =>
       classes && label >= 0
@@ -131,7 +131,7 @@ function figuresSection() {
   const { figures } = app.data;
   if (!figures.length) return null;
   const pictures = figures.map(({ name, image }) =>
-    make("figure", {}, make("img", { src: image, alt: readable(name), loading: "lazy" }), make("figcaption", {}, readable(name))),
+    make("figure", {}, make("img", { src: image, alt: readable(name) }), make("figcaption", {}, readable(name))),
   );
   return { id: "figures", title: "Figures of analyses", node: [make("div", { class: "figures" }, pictures)], update: () => {} };
 }
