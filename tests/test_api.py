@@ -114,6 +114,16 @@ def test_compare_sweep_plot_and_report(tmp_path, monkeypatch):
         fedsol.compare(["fedavg", "fedavg"], **SHORT)
     with pytest.raises(fedsol.InputError, match="seeds: must be different whole numbers"):
         fedsol.compare(seeds=[0, 0], **SHORT)
+    with pytest.raises(fedsol.InputError, match=r"seeds: must be different whole numbers .* \(got 3\)"):
+        fedsol.compare(seeds=3, **SHORT)
+    with pytest.raises(fedsol.InputError, match=r"grid: 'client.lr' must be a list of values \(got 0.1\)"):
+        fedsol.sweep({"client.lr": 0.1}, **SHORT)
+    alone = fedsol.compare("fedavg", seeds=[0], **SHORT)
+    assert alone.runs[0].final_result == found.runs[0].final_result
+    assert [name for name in alone.table if name.endswith(("mean", "std"))] == [
+        "final_accuracy.mean",
+        "best_accuracy.mean",
+    ]
     axes = fedsol.plot(found.runs)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["fedavg", "fedprox"]
     assert fedsol.plot(found.directory, axes) is axes

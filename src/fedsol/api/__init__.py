@@ -88,11 +88,12 @@ class Comparison:
 
     @property
     def table(self) -> "pandas.DataFrame":
-        """A row per variant: the final and the best result, as mean and standard deviation over the seeds."""
+        """A row per variant: the final and the best result, as mean and (of several seeds) standard deviation."""
         import pandas
 
         rows = [{"name": row.pop("label"), **flatten(row)} for row in as_rows(self.results, self.seeds)]
-        return pandas.DataFrame(rows).set_index("name")
+        table = pandas.DataFrame(rows).set_index("name")
+        return table if len(self.seeds) > 1 else table.drop(columns=[name for name in table if name.endswith(".std")])
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the learning curves, the mean over seeds with a band of one standard deviation."""
@@ -114,7 +115,7 @@ Named = str | Algorithm | Experiment | Mapping[str, Any]
 
 
 def compare(
-    variants: Sequence[Named] | Mapping[str, Named] = ("fedavg", "fedsol"),
+    variants: str | Sequence[Named] | Mapping[str, Named] = ("fedavg", "fedsol"),
     experiment: ExperimentLike = None,
     seeds: Sequence[int] = (0, 1, 2),
     out: str | Path | None = None,
@@ -130,6 +131,7 @@ def compare(
     of runs at a time.
     """
     base, values = experiment_of(experiment, data, settings)
+    variants = [variants] if isinstance(variants, str) else variants
     named = variants.items() if isinstance(variants, Mapping) else [(_label(one), one) for one in variants]
     found = [Variant(label, _variant(one, base)) for label, one in named]
     if not found:
@@ -159,6 +161,9 @@ def sweep(
         raise InputError("grid: must have at least one key, such as {'algorithm.rho': [0.5, 1, 2]}")
     if "seed" in grid:
         raise InputError("grid: 'seed' is not allowed; use seeds=[0, 1, 2]")
+    for key, points in grid.items():
+        if isinstance(points, str) or not isinstance(points, Iterable):
+            raise InputError(f"grid: {key!r} must be a list of values (got {points!r})")
     axes = [Choice(key, tuple(points)) for key, points in grid.items()]
     found = run_sweep(axes, base, replace(_study(out, "sweep", seeds, resume), jobs=jobs, data=values))
     _without_failures(found.results)
@@ -280,10 +285,11 @@ def _variant(variant: Named, base: Experiment) -> Experiment:
 def _study(out: str | Path | None, label: str, seeds: Sequence[int], resume: bool) -> Study:
     if resume and out is None:
         raise InputError("resume: requires the directory of the runs (out)")
-    if not seeds or len({*seeds}) < len(seeds) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-        raise InputError(f"seeds: must be different whole numbers such as [0, 1, 2] (got {list(seeds)})")
+    found = list(seeds) if isinstance(seeds, Iterable) else []
+    if not found or len({*found}) < len(found) or not all(isinstance(seed, int) and seed >= 0 for seed in found):
+        raise InputError(f"seeds: must be different whole numbers such as [0, 1, 2] (got {seeds!r})")
     place = make_directory_for(label) if out is None else Path(out)
-    return Study(place, tuple(seeds), resume, callbacks=_progress)
+    return Study(place, tuple(found), resume, callbacks=_progress)
 
 
 def _progress(label: str) -> list[Callback]:
