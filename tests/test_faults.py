@@ -13,7 +13,7 @@ from fedsol.core.messages import ServerState, Update
 from fedsol.core.weights import without_prefix
 from fedsol.federation.faults import attackers, collude, corrupt, plan, with_flipped_labels
 from fedsol.federation.federation import Federation, build_federation
-from fedsol.training.updates import reason_to_reject
+from fedsol.training.updates import not_finite, reason_to_reject
 from tests.support.cases import every_federated_name, experiment
 from tests.support.runs import Recorder, StopAfter, assert_same_run, trained
 from tests.support.tensors import same_tensors
@@ -52,6 +52,12 @@ def test_why_updates_are_rejected(bad, part):
 
 def test_a_good_update_is_not_rejected():
     assert reason_to_reject(update(1.0, 2.0), SERVER, {}, {}) is None
+
+
+def test_values_are_finite_though_their_sum_is_not():
+    largest = torch.finfo(torch.float32).max
+    assert not_finite({"w": torch.tensor([largest, largest])}) is None
+    assert not_finite({"w": torch.tensor([torch.inf, -torch.inf])}) == "that are not finite in w"
 
 
 NOT_PLAIN = {"scaffold", "fednova", "feddyn", "fedcm", "mofedsam", "fedgamma", "fedsmoo", "fedlesam-s", "fedlesam-d"}

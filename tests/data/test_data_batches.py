@@ -54,6 +54,20 @@ def test_training_images_are_augmented_and_evaluation_images_are_not() -> None:
     assert not torch.allclose(trained.inputs, images[trained.labels] / 255, atol=1e-3)
 
 
+def test_images_are_normalized_once_or_batch_by_batch_to_the_same_batches(monkeypatch, tmp_path) -> None:
+    dataset = load("digits", tmp_path)
+
+    def found() -> list[tuple[torch.Tensor, torch.Tensor]]:
+        generator = torch.Generator().manual_seed(0)
+        return [(one.inputs, one.labels) for one in batches(dataset, torch.arange(100, 130), 7, 3, generator)]
+
+    at_once = found()
+    monkeypatch.setattr("fedsol.data.batches.NORMALIZED_AT_ONCE", 0)
+    for (inputs, labels), (others, other_labels) in zip(at_once, found(), strict=True):
+        assert torch.equal(inputs, others)
+        assert torch.equal(labels, other_labels)
+
+
 def test_evaluation_keeps_the_order(tmp_path) -> None:
     dataset = load("digits", tmp_path)
     found = list(evaluation_batches(dataset.test, dataset, 100))

@@ -220,6 +220,19 @@ def test_no_job_starts_far_ahead_of_an_unfinished_one(tiny):
     assert sorted(order) == order
 
 
+def test_a_worker_has_its_next_job_before_its_answer_is_taken_in(tiny):
+    federation = build_federation(tiny.override({"data.partition.clients": 6, "data.partition.kind": "iid"}))
+    weights, begun = federation.initial_weights(), []
+    with WorkersEngine(federation, 2) as engine:
+        begin = type(engine._workers[0]).begin
+        for worker in engine._workers:
+            worker.begin = lambda task, placed, self=worker: (begun.append(task.client), begin(self, task, placed))
+        answers = engine.run([Train(Job(client, 1, weights)) for client in range(6)])
+        next(answers)
+        assert len(begun) > 2
+        assert len(list(answers)) == 5
+
+
 REASONS = {
     "median": ({"server.aggregation": "median"}, "server.aggregation = 'median' compares them"),
     "scaffold": ({"algorithm.name": "scaffold"}, "the server of scaffold does more than average weights"),

@@ -110,16 +110,18 @@ class Point:
     @cached_property
     def outputs(self) -> Outputs:
         """Features and logits, in training mode."""
-        return Outputs(self.features, self._logits(self.features))
+        if "features" in vars(self) or self._shares_body:
+            return Outputs(self.features, self._logits(self.features))
+        return Outputs(*self.task.model.outputs(self._weights_for_pass(), self.batch.inputs))
 
     @cached_property
     def features(self) -> Tensor:
         """The features that enter the head, in training mode."""
         if self._origin is not None and self._shares_body:
             return self._origin.features
-        buffers = self._buffers_for_pass()
-        self._repeat_draws()
-        return self.task.model.features({**self._leaves, **buffers}, self.batch.inputs)
+        if "outputs" in vars(self):
+            return self.outputs.features
+        return self.task.model.features(self._weights_for_pass(), self.batch.inputs)
 
     @property
     def anchor_outputs(self) -> Outputs:
@@ -158,6 +160,12 @@ class Point:
 
     def _logits(self, features: Tensor) -> Tensor:
         return self.task.model.logits({**self._leaves, **self.task.buffers}, features)
+
+    def _weights_for_pass(self) -> Weights:
+        """Return what a pass through the body takes, with the same draws as other passes on the batch."""
+        buffers = self._buffers_for_pass()
+        self._repeat_draws()
+        return {**self._leaves, **buffers}
 
     def _buffers_for_pass(self) -> Weights:
         """Return the task's own buffers for the first unperturbed pass on a batch, copies for every other."""

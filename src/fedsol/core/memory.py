@@ -1,6 +1,8 @@
-"""The memory of this machine, and the peak memory of a piece of torch code, counted tensor by tensor."""
+"""The memory of this machine and process, and the peak memory of a piece of torch code, counted tensor by tensor."""
 
+import ctypes
 import os
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,6 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedsol.errors import InputError
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+"""Parameters of mallopt(3)."""
 
 
 def machine_memory() -> int | None:
@@ -26,6 +31,17 @@ def require_memory(size: int, purpose: str) -> None:
     total = machine_memory()
     if total is not None and size > total:
         raise InputError(f"{purpose} takes {size / 1e9:,.1f} GB of memory, and this machine has {total / 1e9:,.1f} GB")
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep what its tensors free for the next ones, where memory is glibc's.
+
+    By default it returns large tensors to the system, which zeroes every page before it gives it out again.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -51,14 +51,28 @@ def batches(
     split, transform = dataset.train, partial(augment, dataset=dataset, generator=generator)
     images = split.images
     if images is not None and torch.device(device).type == "cpu" and _is_only_normalized(dataset, len(indices)):
-        split = Split(normalize(images[indices], dataset), split.labels[indices])
-        indices = torch.arange(len(indices))
-        transform = partial(_unchanged, generator=generator)
+        own = Batch(normalize(images[indices], dataset), split.labels[indices])
+        yield from _shuffled(own, batch_size, epochs, generator)
+        return
     for _ in range(epochs):
         order = indices[torch.randperm(len(indices), generator=generator)]
         for chosen in torch.split(order, batch_size):
             if len(chosen):
                 yield _batch(split, chosen, device, transform)
+
+
+def _shuffled(own: Batch, batch_size: int, epochs: int, generator: torch.Generator) -> Iterator[Batch]:
+    """Yield batches of a client's normalized images.
+
+    Nothing augments them; their draws are made all the same, on which the order of later epochs depends.
+    """
+    assert isinstance(own.inputs, Tensor)
+    for _ in range(epochs):
+        order = torch.randperm(len(own), generator=generator)
+        _draw(len(own), generator)
+        for chosen in torch.split(order, batch_size):
+            if len(chosen):
+                yield Batch(own.inputs[chosen], own.labels[chosen])
 
 
 def _is_only_normalized(dataset: Dataset, count: int) -> bool:
@@ -150,12 +164,6 @@ def augment(inputs: Tensor, dataset: Dataset, generator: torch.Generator) -> Ten
 
 def _draw(images: int, generator: torch.Generator) -> Tensor:
     return torch.rand(DRAWS_PER_IMAGE, images, generator=generator, dtype=torch.float64)
-
-
-def _unchanged(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Return images that no transform changes; their draws are made, on which the order of later epochs depends."""
-    _draw(len(images), generator)
-    return images
 
 
 def _below(choice: Tensor, limit: int) -> Tensor:

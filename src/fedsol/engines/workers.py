@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from fedsol.config.experiment import Experiment
+from fedsol.core.memory import keep_freed_memory
 from fedsol.core.messages import Job, State, Update, pack_update, unpack_update
 from fedsol.core.user_code import describe_user_error, user_place
 from fedsol.core.weights import Weights, clone, prefixed, without_prefix
@@ -77,12 +78,15 @@ class WorkersEngine(Engine):
         longest_first = sorted(tasks, key=lambda task: (task.turn, -task.cost(self._federation)))
         waiting = deque(_Attempt(task) for task in longest_first)
         running: dict[_Worker, _Attempt[A]] = {}
+        answered: list[tuple[EngineTask[A], A]] = []
         while waiting or running:
             for worker in self._workers:
                 if waiting and worker not in running and _may_start(waiting[0], running.values()):
                     running[worker] = waiting.popleft()
                     running[worker].deadline = time.monotonic() + self._timeout
                     worker.begin(running[worker].task, self._round)
+            yield from answered  # while the workers are busy with their next tasks
+            answered.clear()
             busy = {worker.channel.connection: worker for worker in running}
             first_deadline = min(attempt.deadline for attempt in running.values())
             ready = wait(list(busy), max(0.0, first_deadline - time.monotonic()))
@@ -94,7 +98,8 @@ class WorkersEngine(Engine):
                     self._replace(worker, attempt)
                     waiting.appendleft(attempt)
                 else:
-                    yield attempt.task, _answer_from(*reply)
+                    answered.append((attempt.task, _answer_from(*reply)))
+        yield from answered
 
     def close(self) -> None:
         for worker in self._workers:
@@ -207,6 +212,7 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
+    keep_freed_memory()
     channel = Channel(connection)
     federation = assemble(experiment, dataset, partition)
     weights: Weights = {}

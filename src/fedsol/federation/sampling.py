@@ -99,6 +99,8 @@ def split_samples(experiment: Experiment, indices: Tensor, client: int) -> Clien
     """Split a client's samples: first its hold-out set, so that it is the same with and without validation."""
     data, seed = experiment.data, experiment.seed
     share = data.validation if data.validation_by == "client" else 0.0
+    if not share and not data.partition.held_out:
+        return ClientSamples(indices, indices[:0], indices[:0])
     rest, held_out = hold_out(indices, data.partition.held_out, generator_for(seed, "held-out", client))
     training, validation = hold_out(rest, share, generator_for(seed, "validation set", client))
     return ClientSamples(training, validation, held_out)

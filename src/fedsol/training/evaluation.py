@@ -88,10 +88,10 @@ def evaluate_everywhere(
 
     If clients keep weights, only they have complete models.
     """
-    testers = sample_testers(federation.experiment, federation.clients, round_number)
     sent, load = federation.exchange.sent(weights), load_state if federation.exchange.kept else None
     own = {}
     for part in own_parts(federation.experiment):
+        testers = sample_testers(federation.experiment, federation.clients, round_number)
         own[part] = _evaluate_clients(engine, [EvaluateClient(sent, client, part, load) for client in testers])
     return Evaluation(
         None if federation.exchange.kept else evaluate_test(engine, federation, weights),

@@ -305,7 +305,8 @@ def reason_to_reject(update: Update, server: ServerState, payload: State, state:
     if abs(loss) > PLAUSIBLE_LOSS:
         return f"has a training loss of {loss:.3g}, which is not plausible"
     anchor = pick(server.weights, server.parameters)
-    if float(norm(subtract(anchor, update.weights))) > ABSURD * max(1.0, float(norm(anchor))):
+    distance = float(norm(subtract(anchor, update.weights)))
+    if distance > ABSURD and distance > ABSURD * float(norm(anchor)):
         return "has weights implausibly far from the global ones"
     return None
 
@@ -325,7 +326,8 @@ def _mismatch(found: State, expected: State) -> str | None:
 def not_finite(tensors: State) -> str | None:
     """Name the first tensor with values that are not finite; None if all are finite."""
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        # A sum is finite only if all values are; it takes a fifth of the time of looking at each.
+        if tensor.is_floating_point() and not (math.isfinite(tensor.sum()) or bool(torch.isfinite(tensor).all())):
             return f"that are not finite in {name}"
     return None
 
