@@ -29,7 +29,7 @@ def made_on(result: dict[str, Any]) -> str:
     """The line with the machine under every table."""
     machine = result["machine"]
     return (
-        f"{machine['date']}, {machine['processor']}, {machine['cores']} cores, Python {machine['python']}, "
+        f"{machine['date']}, {machine['processor']}, {machine['cores']} cores, Python {machine['python']},\n"
         f"torch {machine['torch']}, fedsol {machine['fedsol']}; `benchmarks/{result['benchmark']}.py`.\n"
     )
 
@@ -40,8 +40,9 @@ def step_cost(result: dict[str, Any]) -> str:
     )
     return f"""## 1. A local step of each method, in steps of FedAvg
 
-The paper's CNN, batches of 50 images of 32 x 32, one thread, median of {result["repetitions"]} interleaved steps.
-FLOPs as torch's own counter counts them ({result["fedavg_gflops"]:.2f} GFLOP for a step of FedAvg).
+The paper's CNN, batches of 50 images of 32 x 32, one thread, median of {result["repetitions"]} interleaved
+steps. FLOPs are those of torch's own counter ({result["fedavg_gflops"]:.2f} GFLOP for a step of FedAvg). FedSOL's
+Lambda is by column, the default, where a row does not say otherwise.
 
 | method | time / FedAvg | FLOPs / FedAvg |
 |---|---|---|
@@ -55,9 +56,10 @@ Augmentation (pad and crop, flip, cutout) takes {100 * result["augmentation_shar
 def peak(result: dict[str, Any]) -> str:
     return f"""## 2. Against the machine's own matrix multiplication
 
-Local training reaches **{100 * result["share_of_peak"]:.0f} %** of it: {result["training_gflops_per_second"]:.0f} of
-{result["peak_gflops_per_second"]:.0f} GFLOP/s ({result["matrix"]} x {result["matrix"]} matrices in float32, one
-thread). Measured on {result["what"]}.
+Local training reaches **{100 * result["share_of_peak"]:.0f} %** of it:
+{result["training_gflops_per_second"]:.0f} of {result["peak_gflops_per_second"]:.0f} GFLOP/s
+({result["matrix"]} x {result["matrix"]} matrices in float32, one thread). Measured on
+{result["what"]}.
 
 {made_on(result)}"""
 
@@ -86,12 +88,16 @@ def peers(result: dict[str, Any]) -> str:
     )
     return f"""## 4. The same work in other frameworks
 
-Seconds of a round in steady state (start-up left out), and how many times fedsol's that is. Each runs in its own
-virtual environment, written as its documentation recommends (`benchmarks/peers/`); all take the same local steps on the
-same data, without augmentation, and evaluate the global model after every round. `cnn`: 100 clients of 500 images, 10
-sampled, 5 epochs, batches of 50. `embedded`: digits, 20 clients, 4 sampled. `many`: 1,000 clients of 50 images, 50
-sampled, one epoch, batches of 10. `paper`: the CNN layer by layer as papers
-write it; `tuned`: the same network with fedsol's layout and order of layers. `2 x 1`: two processes of one thread.
+Seconds of a round in steady state (start-up left out), and how many times fedsol's that is. Each
+runs in its own virtual environment, written as its documentation recommends (`benchmarks/peers/`).
+All take the same local steps on the same data, without augmentation, and evaluate the global model
+after every round.
+
+- `cnn`: 100 clients of 500 images, 10 sampled, 5 epochs, batches of 50.
+- `embedded`: digits, 20 clients, 4 sampled, 5 epochs, batches of 50.
+- `many`: 1,000 clients of 50 images, 50 sampled, one epoch, batches of 10.
+- `paper`: the CNN layer by layer as papers write it. `tuned`: the same network with fedsol's layout
+  and order of layers. `2 x 1`: two processes of one thread.
 
 | workload | framework | seconds | over fedsol |
 |---|---|---|---|
@@ -110,17 +116,37 @@ def growth(result: dict[str, Any]) -> str:
         f"{case['peak_gib_worker']:.2f} |"
         for name, case in result["cases"].items()
     )
+    short, long = (f"{int(count):,} rounds" for count in result["rounds"])
+    rounds = "\n".join(
+        f"| {name} | {' | '.join(f'{found[key]:.3f}' for found in result['rounds'].values())} |"
+        for key, name in ROUND_COSTS.items()
+    )
     return f"""## 5. Growth
 
-MNIST-like data (60,000 images), one local epoch, two workers (none where a round has one client). Memory grows with
-the clients of a round, whose updates are held until they are averaged, and not with all clients or rounds. A
-worker shares the data with the main process, so its memory is not on top of it.
+One local epoch on MNIST-like data (60,000 images), unless a row says otherwise. Two workers, and
+none where a round has one client. Updates are averaged as they arrive, so a round holds a few of
+them. SCAFFOLD's server needs all updates of a round, and its clients have states.
 
 | | clients in a round | seconds of a round | peak of the main process, GiB | of a worker, GiB |
 |---|---|---|---|---|
 {rows}
 
+A run of the quick start's data with one local step, in a run directory, resumed for one more round:
+
+| | {short} | {long} |
+|---|---|---|
+{rounds}
+
 {made_on(result)}"""
+
+
+ROUND_COSTS = {
+    "seconds_first": "seconds of a round, first tenth",
+    "seconds_last": "seconds of a round, last tenth",
+    "gib_after_tenth": "memory after a tenth of the rounds, GiB",
+    "gib_at_end": "memory at the end, GiB",
+    "seconds_to_resume": "seconds to resume and train one round",
+}
 
 
 def precision(result: dict[str, Any]) -> str:
@@ -130,7 +156,8 @@ def precision(result: dict[str, Any]) -> str:
     )
     return f"""## 6. Precision
 
-Milliseconds of a local step of the paper's CNN (50 images, one thread, processor time), as `fedsol doctor` measures it.
+Milliseconds of a local step of the paper's CNN (50 images, one thread, processor time), as
+`fedsol doctor` measures it.
 
 | device | `engine.precision` | FedAvg | FedSOL |
 |---|---|---|---|
@@ -152,9 +179,10 @@ def stacked(result: dict[str, Any]) -> str:
     )
     return f"""## 7. Clients stacked along a leading axis
 
-A prototype with `torch.func.vmap`: FedAvg, clients of 50 samples, one epoch in batches of 10, the model `mlp`. How many
-times as fast the stacked steps are, in processor time of one thread ({result["repetitions"]} repetitions in turns). Two
-workers halve the time of one by one, so the last column is what one stacked process gains over them.
+A prototype with `torch.func.vmap`: FedAvg, clients of 50 samples, one epoch in batches of 10, the
+model `mlp`. How many times as fast the stacked steps are, in processor time of one thread
+({result["repetitions"]} repetitions in turns). Two workers halve the time of one by one, so the last column is what
+one stacked process gains over them.
 
 | | 25 clients | 50 clients | 50 clients over two workers |
 |---|---|---|---|

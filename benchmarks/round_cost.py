@@ -12,13 +12,14 @@ from fedsol.algorithms.fedavg import FedAvg
 from fedsol.core.messages import Job
 from fedsol.engines import make_engine
 from fedsol.federation.federation import Federation, build_federation
+from fedsol.federation.optimizer import LocalOptimizer
 from fedsol.federation.sampling import sample_clients
 from fedsol.federation.tasks import Train
 from fedsol.models.split import SplitModel
 from fedsol.training.evaluation import evaluate_test
 from fedsol.training.loop import train
 
-REPETITIONS = 5
+REPETITIONS = 3
 
 
 def one_round(federation: Federation, engine: Any) -> None:
@@ -31,18 +32,22 @@ def one_round(federation: Federation, engine: Any) -> None:
 
 
 class Stopwatch:
-    """Seconds spent inside some functions."""
+    """Seconds spent inside some functions, those that one calls in another counted once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self._is_running = False
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **options: Any) -> Any:
-            start = time.perf_counter()
+            if self._is_running:
+                return function(*arguments, **options)
+            start, self._is_running = time.perf_counter(), True
             try:
                 return function(*arguments, **options)
             finally:
                 self.seconds += time.perf_counter() - start
+                self._is_running = False
 
         return timed
 
@@ -51,7 +56,7 @@ def share_beside_the_compute() -> float:
     """One whole round of `fedsol.train` in this process: what is left when the compute is taken away."""
     stopwatch = Stopwatch()
     FedAvg.gradient = stopwatch.around(FedAvg.gradient)  # type: ignore[method-assign]
-    torch.optim.SGD.step = stopwatch.around(torch.optim.SGD.step)  # type: ignore[method-assign]
+    LocalOptimizer.step = stopwatch.around(LocalOptimizer.step)  # type: ignore[method-assign]
     SplitModel.outputs = stopwatch.around(SplitModel.outputs)  # type: ignore[method-assign]
     run = train(paper_experiment(engine__kind="local"))
     return 1 - stopwatch.seconds / run.rows[0]["seconds"]

@@ -16,8 +16,6 @@ from fedsol.data.batches import augment, batches
 from fedsol.federation.federation import Federation, build_federation
 from fedsol.federation.optimizer import make_optimizer
 
-ADAPTIVE = {"name": "fedsol", "strength": "adaptive"}
-"""The paper's formula; what the default costs beside it is in notes.md."""
 METHODS = {
     "FedAvg": {"name": "fedavg"},
     "FedProx": {"name": "fedprox"},
@@ -28,11 +26,13 @@ METHODS = {
     "FedASAM": {"name": "fedasam"},
     "FedDyn": {"name": "feddyn"},
     "MOON": {"name": "moon"},
-    "FedSOL (head, KL)": ADAPTIVE,
-    "FedSOL (head, L2)": {**ADAPTIVE, "proximal": "l2"},
-    "FedSOL (body, KL)": {**ADAPTIVE, "perturb": "body"},
-    "FedSOL (all, KL)": {**ADAPTIVE, "perturb": "all"},
-    "FedSOL (all, L2)": {**ADAPTIVE, "perturb": "all", "proximal": "l2"},
+    "FedSOL (head, KL)": {"name": "fedsol"},
+    "FedSOL (head, KL), Lambda by tensor": {"name": "fedsol", "strength": "adaptive"},
+    "FedSOL (head, L2)": {"name": "fedsol", "proximal": "l2"},
+    "FedSOL (body, KL)": {"name": "fedsol", "perturb": "body"},
+    "FedSOL (all, KL)": {"name": "fedsol", "perturb": "all"},
+    "FedSOL (all, KL), Lambda by tensor": {"name": "fedsol", "perturb": "all", "strength": "adaptive"},
+    "FedSOL (all, L2)": {"name": "fedsol", "perturb": "all", "proximal": "l2"},
 }
 REPETITIONS = 60
 

@@ -10,6 +10,8 @@ import fedsol
 class Clock(fedsol.Callback):
     """Notes when rounds end; changes nothing."""
 
+    needs_updates = False
+
     def __init__(self) -> None:
         self.record = Record()
 
