@@ -148,7 +148,8 @@ def test_flowers_simulation_is_bitwise_the_in_process_engine(task, examples, tmp
     pytest.importorskip("ray", reason="Flower's simulation runs on Ray")
     settings = example(task, algorithm={"name": "fedsol"})
     (tmp_path / "small.toml").write_text(settings.to_toml())
-    run = ["run", tmp_path / "small.toml", "--set", "engine.kind=flower", "--out", tmp_path / "run"]
+    patient = ["--set", "engine.patience=600"]  # a busy machine may take minutes to start the nodes
+    run = ["run", tmp_path / "small.toml", "--set", "engine.kind=flower", *patient, "--out", tmp_path / "run"]
     done = subprocess.run([sys.executable, "-m", "fedsol", *run], cwd=examples, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert_same_run(fedsol.Run.load(tmp_path / "run"), trained(settings))

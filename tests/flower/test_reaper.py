@@ -44,6 +44,14 @@ def is_alive(process):
         return False
 
 
+def name_of(process):
+    """The command of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 @pytest.mark.parametrize("end", ["ends", "is killed"])
 def test_what_ray_leaves_is_killed_and_nothing_else(end, tmp_path):
     shell = tmp_path / "raylet"
@@ -67,16 +75,17 @@ def test_the_agents_of_a_simulation_are_found_and_end_with_it(tmp_path):
     (tmp_path / "experiment.toml").write_text(settings.to_toml())
     command = [sys.executable, "-m", "fedsol", "run", "experiment.toml", "--out", "run"]
     driver = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    found = []
+    found, names = [], ""
     try:
         metrics = tmp_path / "run" / "metrics.jsonl"
         while not (metrics.is_file() and metrics.stat().st_size):
             assert driver.poll() is None, "the simulation ended early"
             time.sleep(0.1)
-        found = [process.id for process in processes_of_ray(driver.pid)]
-        names = " ".join(Path(f"/proc/{process}/cmdline").read_text() for process in found)
-        assert "ray::DashboardAgent" in names
-        assert "ray::RuntimeEnvAgent" in names
+        while not ("ray::DashboardAgent" in names and "ray::RuntimeEnvAgent" in names):
+            assert driver.poll() is None, f"the simulation ended early; its processes: {names}"
+            found = [process.id for process in processes_of_ray(driver.pid)]
+            names = " ".join(map(name_of, found))
+            time.sleep(0.1)
     finally:
         driver.kill()
         driver.wait()

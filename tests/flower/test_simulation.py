@@ -22,6 +22,9 @@ from tests.support.tensors import same_tensors
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Flower's simulation runs on Ray")
 
 REPOSITORY = Path(__file__).parents[2]
+PATIENT = ["--set", "engine.patience=600"]
+"""A busy machine may take minutes to start the nodes."""
+
 QUICK = ["scaffold"]
 """A method with a state, which `make test` simulates; `make test-all` simulates all."""
 
@@ -29,7 +32,7 @@ QUICK = ["scaffold"]
 def simulate(settings, folder, *options):
     """A run in a process of its own, as a user would start it."""
     (folder / "experiment.toml").write_text(settings.to_toml())
-    command = [sys.executable, "-m", "fedsol", "run", "experiment.toml", "--out", "run", *options]
+    command = [sys.executable, "-m", "fedsol", "run", "experiment.toml", "--out", "run", *PATIENT, *options]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
