@@ -17,7 +17,7 @@ help:
 	@echo "make check       lint and test, as in CI"
 	@echo "make faults      kill runs at random instants, resume them, compare bit for bit"
 	@echo "make bench       benchmarks, measured as ratios"
-	@echo "make gallery     every figure, from runs on embedded data: docs/gallery.md"
+	@echo "make gallery     the figures, from runs on embedded data: docs/gallery.md"
 	@echo "make docs        the generated reference pages, and the tutorials as notebooks"
 	@echo "make site        the documentation as a website that works offline: site/index.html"
 	@echo "make settings    the quick start with other settings: docs/settings-tried.md (an hour)"
