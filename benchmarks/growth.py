@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import save
+from common import RESULTS, save
 
 HERE = Path(__file__).parent
 MNIST = f"{HERE / 'data.py'}:like_mnist"
@@ -20,7 +20,7 @@ TINY = {
     "data.name": f"{HERE / 'data.py'}:tiny_images", "data.channels": 1, "model.name": "small",
     "client.steps": 1, "client.batch_size": 2, "rounds": 20,
 }  # fmt: skip
-SHORT, LONG = 20, 2_000
+SHORT, LONG = 100, 2_000
 """Rounds of a run on embedded data that is resumed."""
 CASES: dict[str, dict[str, Any]] = {
     "100 clients, 1 % sampled": {"data.partition.clients": 100, "server.fraction": 0.01},
@@ -98,7 +98,7 @@ def run_rounds(rounds: int) -> None:
         fedsol.train(experiment, [meter], out=folder + "/run")
         start, resumed = time.perf_counter(), Meter()
         fedsol.train(experiment.override({"rounds": rounds + 1}), [resumed], out=folder + "/run", resume=True)
-    tenth = max(2, rounds // 10)
+    tenth = rounds // 10
     found = {
         "seconds_first": between(meter.ends[:tenth]),
         "seconds_last": between(meter.ends[-tenth:]),
@@ -110,11 +110,14 @@ def run_rounds(rounds: int) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
+    if sys.argv[1:] and sys.argv[1] != "rounds":
         given = json.loads(sys.argv[1])
         run_rounds(given["only_rounds"]) if "only_rounds" in given else run_case(given)
         return
-    cases = {name: measure({**BASE, **changes}) for name, changes in CASES.items()}
+    if sys.argv[1:]:  # `growth.py rounds` measures only the second table again
+        cases = json.loads((RESULTS / "growth.json").read_text(encoding="utf-8"))["cases"]
+    else:
+        cases = {name: measure({**BASE, **changes}) for name, changes in CASES.items()}
     save("growth", {"cases": cases, "rounds": {str(count): measure({"only_rounds": count}) for count in (SHORT, LONG)}})
 
 
