@@ -1,5 +1,7 @@
 """The batched augmentation against one that treats image by image, as it would be written down."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from fedsol.config.tables import DataSettings
 from fedsol.data.batches import augment, normalize
 from fedsol.data.catalog import with_image_settings
-from fedsol.data.types import Augmentation, Dataset, Split
+from fedsol.data.types import UNSCALED, Augmentation, Dataset, Split
 from fedsol.errors import InputError
 
 
@@ -112,8 +114,9 @@ def test_normalize_only_normalizes() -> None:
 def test_floats_are_used_as_they_are() -> None:
     features = torch.randn(4, 7, generator=torch.manual_seed(0))
     generator = torch.Generator().manual_seed(0)
-    assert augment(features, dataset_with(Augmentation(4)), generator) is features
-    assert normalize(features, dataset_with(Augmentation(4))) is features
+    dataset = replace(dataset_with(Augmentation(4)), mean=UNSCALED[0], std=UNSCALED[1])
+    assert augment(features, dataset, generator) is features
+    assert normalize(features, dataset) is features
     assert torch.equal(generator.get_state(), torch.Generator().manual_seed(0).get_state())
 
 

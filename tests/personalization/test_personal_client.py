@@ -14,6 +14,7 @@ from fedsol import InputError
 from fedsol.config.overrides import parse_numbers
 from fedsol.core.randomness import generator_for
 from fedsol.data.batches import batches, evaluation_batches
+from fedsol.data.types import UNSCALED
 from fedsol.federation import personal
 from fedsol.federation.federation import build_federation
 from fedsol.federation.neighbors import Memory
@@ -60,6 +61,8 @@ def test_no_sample_that_anyone_trains_on_is_ever_tested_on(monkeypatch, method, 
     """Every sample carries its own number in its first pixel: what models see is recorded, in training and in tests."""
     federation = federation_of(**HELD_OUT)
     dataset, start = federation.dataset, 0
+    object.__setattr__(dataset, "mean", UNSCALED[0])
+    object.__setattr__(dataset, "std", UNSCALED[1])
     for split in (dataset.train, dataset.test):
         inputs = torch.zeros(len(split), *dataset.input_shape)
         inputs[:, 0, 0, 0] = torch.arange(start, start + len(split))
