@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedsol.algorithms import make_algorithm
-from fedsol.analysis.cost import LocalStep, costs, random_batch, without_data
+from fedsol.analysis.cost import LocalStep, costs, flops, random_batch, without_data
 from fedsol.config.experiment import Experiment
 from fedsol.core.memory import peak_bytes
 
@@ -66,12 +66,31 @@ def test_memory_and_state(found):
     assert all(row.seconds > 0 for row in found.methods)
 
 
-def test_both_forms_give_the_same_gradient():
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"name": "fedsol"},
+        {"name": "perturbed"},
+        {"name": "perturbed", "direction": "local", "correction": "dynamic"},
+        {"name": "fedsol-ablation", "strategy": "A3"},
+    ],
+    ids=lambda table: "-".join(table.values()),
+)
+def test_both_forms_give_the_same_gradient(table):
     federation = without_data(Experiment(client={"batch_size": 5}))
     federation.model.train(True)
-    step = LocalStep(federation, make_algorithm({"name": "fedsol"}), random_batch(federation))
+    step = LocalStep(federation, make_algorithm(table), random_batch(federation))
     one, two = step.gradient()[0], step.two_pass_gradient()[0]
     torch.testing.assert_close(one, two)
+    assert flops(step.two_pass_gradient) > 1.2 * flops(step.gradient)
+
+
+def test_the_point_of_the_grid_that_is_fedsol_costs_the_same():
+    federation = without_data(Experiment(client={"batch_size": 5}))
+    named, point = costs(federation, {n: make_algorithm({"name": n}) for n in ("fedsol", "perturbed")}, 1).methods[1:]
+    assert named.proximal_flops > 0
+    for column in ("flops", "two_pass_flops", "proximal_flops"):
+        assert getattr(point, column) == getattr(named, column)
 
 
 def test_peak_memory_by_hand():

@@ -93,7 +93,8 @@ class Point:
 
     def moved(self, step: Weights) -> Point:
         """Return the point `weights + step`. A step of the head alone shares this point's pass through the body."""
-        return Point(self.task, {n: w + step[n] if n in step else w for n, w in self.weights.items()}, self.batch, self)
+        there = {n: w + step[n] if n in step else w for n, w in self.weights.items()}
+        return type(self)(self.task, there, self.batch, self)
 
     def gradient(self, loss: Loss | None = None, where: Where = "all", keep: bool = False) -> tuple[Weights, Tensor]:
         """Return the gradient of a loss (default: the local one) for a part of the weights, and the loss.

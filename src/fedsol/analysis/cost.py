@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -11,9 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedsol.algorithms import make_algorithm
 from fedsol.algorithms.base import Algorithm
+from fedsol.algorithms.directions import ProximalGradient
+from fedsol.algorithms.perturbed import PerturbedAlgorithm
 from fedsol.algorithms.proximal import OutputLoss, Proximal
 from fedsol.algorithms.proximal_base import ProximalAlgorithm
-from fedsol.algorithms.task import Task
+from fedsol.algorithms.task import Point, Task
 from fedsol.analysis.base import Analysis, Runs
 from fedsol.config.experiment import Experiment
 from fedsol.core.memory import peak_bytes
@@ -121,6 +123,8 @@ class LocalStep:
         self.proximal: Proximal | None = None
         if isinstance(algorithm, ProximalAlgorithm):
             self.proximal = algorithm.proximal_loss(self.task, self.state)
+        elif isinstance(algorithm, PerturbedAlgorithm) and isinstance(algorithm.along, ProximalGradient):
+            self.proximal = algorithm.along.proximal
         self._optimizer = make_optimizer(settings, self.local, settings.lr)
 
     def gradient(self) -> tuple[Weights, Tensor]:
@@ -129,12 +133,8 @@ class LocalStep:
 
     def two_pass_gradient(self) -> tuple[Weights, Tensor]:
         """Return the same gradient with nothing shared between the point and the perturbed point."""
-        how = self.algorithm.perturbation
-        if how is None or self.proximal is None:
-            return self.gradient()
-        direction = self.proximal.gradient(self.task.at(self.local, self.batch), how.where)
-        step = how.step(direction, self.local, self.task.anchor)
-        return self.task.at(add(self.local, step), self.batch).gradient()
+        task = _WholePasses(**{field.name: getattr(self.task, field.name) for field in fields(Task)})
+        return self.algorithm.gradient(task, self.local, self.batch, self.state)
 
     def proximal_flops(self) -> int:
         """Return the FLOPs of the proximal loss, given the outputs of the model itself."""
@@ -148,6 +148,17 @@ class LocalStep:
         """Take the step: gradient and optimizer."""
         gradient, _ = self.gradient()
         self._optimizer.step(gradient)
+
+
+class _WholePass(Point):
+    _shares_body = False
+
+
+class _WholePasses(Task):
+    """A task whose perturbed points share nothing with the points that they come from."""
+
+    def at(self, weights: Weights, batch: Batch) -> Point:
+        return _WholePass(self, weights, batch)
 
 
 def random_batch(federation: Federation) -> Batch:
