@@ -58,7 +58,7 @@ Complete runs only, the accuracy after the last round.
 """
 
 COMMANDS = """Commands leave out the seed (`--set seed=…`) and the folders of the data (`--set data.root=…`)
-  and of the run (`--out`). Other work ran beside: hours say nothing about a method's cost."""
+  and of the run (`--out`). Other work ran at the same time, so hours say nothing about a method's cost."""
 
 CURVES = f"""## Learning curves
 
