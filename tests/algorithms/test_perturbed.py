@@ -14,6 +14,7 @@ from fedsol.studies.variants import parse_variants
 from tests.support.cases import experiment
 from tests.support.one_weight_per_logit import close, column, step
 from tests.support.runs import assert_same_run, trained
+from tests.support.tensors import same_tensors
 
 WHOLE = {"strength": "fixed", "perturb": "all", "rho": 0.1}
 POINTS = {
@@ -45,6 +46,12 @@ def test_without_a_perturbation_it_is_the_method_of_its_correction(correction):
     simple = {"none": "fedavg", "control": "scaffold", "dynamic": "feddyn", "momentum": "fedcm"}[correction]
     found = fedsol.train(experiment(grid(rho=0.0, correction=correction)))
     assert_same_run(found, trained(experiment({"name": simple})))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_without_a_perturbation_the_direction_does_not_matter(direction):
+    found = fedsol.train(experiment(grid(rho=0.0, direction=direction, strength="fixed")))
+    assert same_tensors(found.weights, trained(experiment({"name": "fedavg"})).weights)
 
 
 def test_a_step_along_the_momentum():
