@@ -1,6 +1,7 @@
 """Jobs and updates as Flower messages: every method the same bit for bit, and nodes that fail cost only themselves."""
 
 import io
+import json
 import math
 import os
 import shutil
@@ -532,8 +533,27 @@ def test_the_account_of_a_deployment_cannot_be_reset_or_exceeded(tmp_path):
     account.write_text(f'{{"releases": {affordable}}}')
     run, _ = deployed(settings, tmp_path, resume=True)
     assert len(run.rows) == 3
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "round-000003")  # killed before the checkpoint
+    run, _ = deployed(settings, tmp_path, resume=True)
+    assert len(run.rows) == 2
+    assert run.is_finished
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["stopped"].startswith("after round 2: one more round would exceed privacy.epsilon = 8: rounds that")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     for name in ("experiment.toml", "metrics.jsonl"):
         (tmp_path / "run" / name).unlink()
     with pytest.raises(InputError, match="has parts of a run"):
         deployed(settings, tmp_path)
+
+
+@pytest.mark.parametrize("level", ["client", "example"])
+def test_a_simulation_is_not_resumed_as_a_deployment_nor_the_other_way(level, tmp_path):
+    changes = {**DEPLOYED, "rounds": 1, "privacy__level": level, "privacy__clip_norm": 1.0}
+    settings = experiment({"name": "fedavg"}, **changes)
+    longer = settings.override({"rounds": 2})
+    fedsol.train(settings, out=tmp_path / "simulated" / "run")
+    with pytest.raises(RunError, match="simulated noise: protects nobody, and the next ones would have noise from"):
+        deployed(longer, tmp_path / "simulated", resume=True)
+    deployed(settings, tmp_path / "real")
+    with pytest.raises(RunError, match="noise from the operating system's entropy, and the next ones would have simul"):
+        fedsol.train(longer, out=tmp_path / "real" / "run", resume=True)

@@ -11,7 +11,7 @@ import fedsol
 from fedsol.config.catalog import ALGORITHMS
 from fedsol.core.messages import Job
 from fedsol.core.weights import norm, pick, subtract
-from fedsol.errors import InputError
+from fedsol.errors import InputError, RunError
 from fedsol.federation.federation import assemble, build_federation
 from fedsol.privacy.accounting import Mechanism
 from fedsol.privacy.noise import SIMULATED
@@ -282,6 +282,21 @@ def test_a_longer_run_spends_more_and_says_so(tmp_path, caplog):
     spent = run.rows[1]["epsilon"]
     assert f"epsilon = {run.rows[3]['epsilon']:.4g} after 4 rounds" in caplog.text
     assert f"{spent:.4g} of it is spent" in caplog.text
+
+
+@pytest.mark.parametrize("level", ["client", "example"])
+@pytest.mark.parametrize(("key", "before", "after"), [("noise_multiplier", 2.0, 50.0), ("delta", 1e-05, 0.1)])
+def test_editing_the_settings_of_a_run_does_not_reset_its_account(level, key, before, after, tmp_path):
+    settings = private(privacy__level=level, privacy__clip_norm=1.0)
+    run = fedsol.train(settings, out=tmp_path)
+    path = tmp_path / "experiment.toml"
+    assert f"\n{key} = {before}\n" in path.read_text()
+    path.write_text(path.read_text().replace(f"\n{key} = {before}\n", f"\n{key} = {after}\n"))
+    cheap = settings.override({f"privacy.{key}": after, "rounds": 3})
+    spent = f"metrics.jsonl has epsilon = {run.rows[-1]['epsilon']:.4g} after round 2, and with the settings"
+    with pytest.raises(RunError, match=f"{spent} .* an account cannot be reset"):
+        fedsol.train(cheap, out=tmp_path, resume=True)
+    assert fedsol.Run.load(tmp_path).rows == run.rows
 
 
 def test_what_was_spent_is_in_the_card_the_report_and_a_notebook_and_will_be_in_the_estimate(tmp_path):

@@ -131,6 +131,7 @@ class _Loop:
                 self._notify("started", self.federation, list(self.rows))
                 while not self._is_over():
                     self._round(len(self.rows) + 1)
+                self._say_if_spent()
             finally:
                 self._finish()
         return self._run_so_far()
@@ -141,6 +142,15 @@ class _Loop:
         if self.stop is not None or len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None:
             return True
         return self.privacy is not None and self.privacy.is_spent
+
+    def _say_if_spent(self) -> None:
+        """Say why a run ends whose budget is spent though its rows do not say so."""
+        budget, rounds = self.selection.budget, cast(int, self.federation.experiment.rounds)
+        if not self.privacy or not self.privacy.is_spent or self.stop or len(self.rows) >= rounds:
+            return
+        if self.selection.find_stop(self.rows) is None:
+            reason = f"one more round would exceed privacy.epsilon = {budget:g}: rounds that are not kept were paid for"
+            self.stop = Stop(len(self.rows), reason)
 
     def _finish(self) -> None:
         """Save what is finished; notify the callbacks even if that fails, so that the terminal is left in order."""

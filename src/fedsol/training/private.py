@@ -20,7 +20,15 @@ from fedsol.privacy.accounting import Mechanism, require_accounting, solve_noise
 from fedsol.privacy.noise import FROM_SYSTEM, SIMULATED, Draw, from_system, secret_sample, simulated
 from fedsol.privacy.release import Noise, adapted, clipped_sum, noised_mean, noised_share
 from fedsol.runs.rows import Row
-from fedsol.training.private_samples import DeployedSamples, PrivateSamples, chosen_noise, finite, noise_for_samples
+from fedsol.training.private_samples import (
+    DeployedSamples,
+    PrivateSamples,
+    check_origin,
+    check_spent,
+    chosen_noise,
+    finite,
+    noise_for_samples,
+)
 from fedsol.training.updates import expected_answers
 
 log = logging.getLogger(__name__)
@@ -112,6 +120,9 @@ class PrivateRounds:
 
     def resume(self, rows: Sequence[Row], rounds: int) -> None:
         """Continue the account of a run with these rows, of which the checkpoint covers this many rounds."""
+        check_origin(rows, self.chance.words)
+        if rows and "releases" in rows[-1]:
+            check_spent(rows[-1], self.epsilon_after(rows[-1]["releases"]))
         self.account.resume(rounds, len(rows), max((row.get("releases", 0) for row in rows), default=0))
 
     def columns(self, before: ServerState) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fedsol.algorithms import make_algorithm
 from fedsol.config.experiment import Experiment
 from fedsol.config.privacy import PrivacySettings
 from fedsol.core.messages import EPSILONS, ServerState, Update
+from fedsol.errors import RunError
 from fedsol.federation.local_training import steps_of
 from fedsol.federation.private_steps import step_mechanism
 from fedsol.federation.sampling import sample_clients
@@ -24,6 +25,30 @@ log = logging.getLogger(__name__)
 def finite(epsilon: float) -> float | None:
     """Return epsilon, or None without noise: JSON has no infinity."""
     return epsilon if math.isfinite(epsilon) else None
+
+
+LESS = 0.999
+"""An epsilon that is smaller by more than rounding."""
+
+
+def check_origin(rows: Sequence[Row], words: str) -> None:
+    """Raise `RunError` if the noise of a run's rows comes from elsewhere: what they spent would be mixed up."""
+    before = rows[-1].get("noise", words) if rows else words
+    if before != words:
+        raise RunError(
+            f"the rounds so far have {before}, and the next ones would have {words}: a simulation cannot be resumed as "
+            "a deployment, nor a deployment as a simulation"
+        )
+
+
+def check_spent(row: Row, epsilon: float) -> None:
+    """Raise `RunError` if the settings give less than what a row says was spent with them: they are not the same."""
+    recorded = math.inf if row["epsilon"] is None else row["epsilon"]
+    if epsilon < LESS * recorded:
+        raise RunError(
+            f"metrics.jsonl has epsilon = {recorded:.4g} after round {row['round']}, and with the settings of "
+            f"experiment.toml it would be {epsilon:.4g}: an account cannot be reset, so the run cannot be resumed"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +113,9 @@ class PrivateSamples:
 
     def resume(self, rows: Sequence[Row], rounds: int) -> None:
         """Continue after so many rounds."""
+        check_origin(rows, SIMULATED)
+        if rows and "epsilon" in rows[-1]:
+            check_spent(rows[-1], self.epsilon_after(len(rows)))
         self.round = rounds
 
     def epsilon_after(self, rounds: int) -> float:
@@ -180,6 +208,7 @@ class DeployedSamples(PrivateSamples):
 
     def resume(self, rows: Sequence[Row], rounds: int) -> None:
         """Remember what clients have told, in rounds that will be repeated too."""
+        check_origin(rows, FROM_SYSTEM)
         self.round = rounds
         for row in rows:
             columns = (row["client_ids"], row["client_epsilon"], row["client_epsilon_next"])
