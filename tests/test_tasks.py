@@ -77,6 +77,14 @@ GUESSING = {
 }
 
 
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "table"])  # whose class weights are refused
+def test_samples_of_every_task_can_be_protected(task):
+    private = {"privacy__level": "example", "privacy__noise_multiplier": 1.0}
+    run = trained(example(task, algorithm__name="fedavg", rounds=1, **private))
+    assert 0 < run.rows[0]["epsilon"] < 30
+    assert math.isfinite(run.rows[0]["test_loss"])
+
+
 @every_task
 def test_an_example_is_better_than_guessing(task, tmp_path):
     quick = [part for change in ("rounds=3", "client.epochs=2", "engine.kind=local") for part in ("--set", change)]

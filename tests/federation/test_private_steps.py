@@ -41,6 +41,13 @@ class SmallCNN(nn.Module):
         return self.head(self.body(inputs).flatten(1))
 
 
+class Asking(SmallCNN):
+    """Looks at the values of its inputs, as transformers do at their masks: nothing for vmap."""
+
+    def forward(self, inputs):
+        return super().forward(inputs if inputs.max() > 0 else 2 * inputs)
+
+
 @pytest.fixture(scope="module")
 def small():
     generator = torch.Generator().manual_seed(0)
@@ -89,6 +96,15 @@ def test_gradients_of_samples_are_those_of_batches_of_one(small):
             torch.testing.assert_close(found[name][number], one[name], rtol=0, atol=1e-6)
             total[name] += one[name] * min(1.0, 0.5 / float(norm(one)))
     torch.testing.assert_close(clipped_total(found, 0.5), total, rtol=0, atol=1e-6)
+
+
+def test_what_vmap_cannot_follow_has_the_same_gradients(small):
+    task, weights, batch = small
+    asking = task_for(split(Asking(), (1, 8, 8)), weights)
+    expected, found = (sample_gradients(one, weights, batch) for one in (task, asking))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        sample_gradients(asking, weights, replace(batch, inputs=batch.inputs[:, :, :3]))
 
 
 def test_replacing_a_sample_changes_the_sum_by_at_most_twice_the_norm(small):

@@ -93,6 +93,16 @@ def test_solved_noise_meets_its_budget_from_below(epsilon, sampled, total, relea
     assert noise == float(f"{noise:.4g}")
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_noise_solved_for_what_a_noise_spends_is_that_noise(setting):
+    sampled, total, noise, releases, delta = setting
+    budget = Mechanism(sampled, total, noise).epsilon(releases, delta)
+    solved = solve_noise(Mechanism(sampled, total, 0.0), releases, budget, delta)
+    spent = Mechanism(sampled, total, solved).epsilon(releases, delta)
+    assert noise <= solved <= 1.001 * noise
+    assert 0.99 * budget < spent <= budget
+
+
 def test_numbers_are_rounded_up_to_four_digits():
     assert [_rounded_up(value) for value in (1.0, 1.00001, 0.123412, 98765.4)] == [1.0, 1.001, 0.1235, 98770.0]
 

@@ -17,7 +17,7 @@ from fedsol.config.experiment import Experiment
 from fedsol.core.messages import Job, State
 from fedsol.core.weights import Weights, add
 from fedsol.data.batches import Batch, batches
-from fedsol.data.types import Dataset, Inputs
+from fedsol.data.types import Dataset, Inputs, pick
 from fedsol.errors import InputError
 from fedsol.privacy.accounting import Mechanism
 from fedsol.privacy.noise import Draw, from_system, secret_sample, simulated
@@ -95,9 +95,23 @@ def sample_gradients(task: Task, weights: Weights, batch: Batch) -> tuple[Weight
         loss = task.objective.loss(task.model.outputs({**of, **task.buffers}, alone)[1], label[None])
         return loss, loss.detach()
 
-    each = torch.func.vmap(torch.func.grad(loss_of, has_aux=True), in_dims=(None, 0, 0), randomness="different")
-    found, losses = each({name: tensor.detach() for name, tensor in weights.items()}, batch.inputs, batch.labels)
+    one, fixed = torch.func.grad(loss_of, has_aux=True), {name: tensor.detach() for name, tensor in weights.items()}
+    try:
+        each = torch.func.vmap(one, in_dims=(None, 0, 0), randomness="different")
+        found, losses = each(fixed, batch.inputs, batch.labels)
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        # It cannot follow what depends on values: a loss that leaves out tokens, a model that asks for its mask.
+        found, losses = _one_by_one(lambda inputs, label: one(fixed, inputs, label), batch)
     return found, losses.mean()
+
+
+def _one_by_one(gradient: Callable[[Inputs, Tensor], tuple[Weights, Tensor]], batch: Batch) -> tuple[Weights, Tensor]:
+    """Return the gradient and the loss of every sample, stacked."""
+    found = [gradient(pick(batch.inputs, number), batch.labels[number]) for number in torch.arange(len(batch))]
+    gradients, losses = zip(*found, strict=True)
+    return {name: torch.stack([own[name] for own in gradients]) for name in gradients[0]}, torch.stack(losses)
 
 
 def clipped_total(found: Weights, clip_norm: float) -> Weights:

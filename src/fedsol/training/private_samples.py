@@ -36,8 +36,8 @@ def check_origin(rows: Sequence[Row], words: str) -> None:
     before = rows[-1].get("noise", words) if rows else words
     if before != words:
         raise RunError(
-            f"the rounds so far have {before}, and the next ones would have {words}: a simulation cannot be resumed as "
-            "a deployment, nor a deployment as a simulation"
+            f"metrics.jsonl: its rounds have {before!r}, and the next would have {words!r}: a simulation cannot be "
+            "resumed as a deployment, nor a deployment as a simulation"
         )
 
 
