@@ -58,6 +58,7 @@ def test_the_norm_follows_the_quantile():
     share = noised_share(found, Noise(0.0, adaptive=True), 4, from_system)
     assert share == 1.0
     assert adapted(2.0, share, 0.5) == pytest.approx(2 * math.exp(-0.1))
+    assert (adapted(2.0, -1e5, 0.5), adapted(2.0, 1e5, 0.5)) == (2 * math.e, 2 / math.e)  # a share that is all noise
     missing = noised_share(ClippedSum({}, short=1, count=2), Noise(0.0, adaptive=True), 4, from_system)
     assert missing == 0.5  # who did not answer counts neither way
 

@@ -75,6 +75,7 @@ def noised_share(found: ClippedSum, noise: Noise, clients: int, draw: Draw) -> f
 def adapted(clip_norm: float, share: float, quantile: float) -> float:
     """Return the clipping norm of the next round, nearer to the quantile of the updates' lengths.
 
-    Andrew et al., "Differentially Private Learning with Adaptive Clipping", NeurIPS 2021, algorithm 1.
+    Andrew et al., "Differentially Private Learning with Adaptive Clipping", NeurIPS 2021, algorithm 1. A round makes it
+    at most e times longer or shorter: of few clients and much noise, the share may be anything.
     """
-    return clip_norm * math.exp(-ADAPTATION * (share - quantile))
+    return clip_norm * math.exp(min(1.0, max(-1.0, -ADAPTATION * (share - quantile))))
