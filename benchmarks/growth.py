@@ -20,7 +20,7 @@ TINY = {
     "data.name": f"{HERE / 'data.py'}:tiny_images", "data.channels": 1, "model.name": "small",
     "client.steps": 1, "client.batch_size": 2, "rounds": 20,
 }  # fmt: skip
-SHORT, LONG = 100, 2_000
+ROUNDS = (100, 2_000, 20_000)
 """Rounds of a run on embedded data that is resumed."""
 CASES: dict[str, dict[str, Any]] = {
     "100 clients, 1 % sampled": {"data.partition.clients": 100, "server.fraction": 0.01},
@@ -118,7 +118,7 @@ def main() -> None:
         cases = json.loads((RESULTS / "growth.json").read_text(encoding="utf-8"))["cases"]
     else:
         cases = {name: measure({**BASE, **changes}) for name, changes in CASES.items()}
-    save("growth", {"cases": cases, "rounds": {str(count): measure({"only_rounds": count}) for count in (SHORT, LONG)}})
+    save("growth", {"cases": cases, "rounds": {str(count): measure({"only_rounds": count}) for count in ROUNDS}})
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def growth(result: dict[str, Any]) -> str:
         f"{case['peak_gib_worker']:.2f} |"
         for name, case in result["cases"].items()
     )
-    short, long = (f"{int(count):,} rounds" for count in result["rounds"])
+    counts = [f"{int(count):,} rounds" for count in result["rounds"]]
     rounds = "\n".join(
         f"| {name} | {' | '.join(f'{found[key]:.3f}' for found in result['rounds'].values())} |"
         for key, name in ROUND_COSTS.items()
@@ -145,8 +145,8 @@ them. SCAFFOLD's server needs all updates of a round, and its clients have state
 
 A run of the quick start's data with one local step, in a run directory, resumed for one more round:
 
-| | {short} | {long} |
-|---|---|---|
+| | {" | ".join(counts)} |
+|---|{"---|" * len(counts)}
 {rounds}
 
 {made_on(result)}"""

@@ -342,6 +342,46 @@ def test_a_run_whose_rows_were_changed_is_left_alone(tiny, tmp_path):
     assert file.read_text() == changed
 
 
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_line_that_is_no_row_is_named_wherever_the_checkpoint_is(tiny, tmp_path, rows):
+    experiment = tiny.override({"rounds": 5, "server.checkpoint_every": 3})
+    with pytest.raises(KeyboardInterrupt):
+        fedsol.train(experiment, [StopAfter(3)], tmp_path)
+    file = tmp_path / "metrics.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    changed = "".join([*lines[:rows], "{\n", *lines[rows:], lines[-1]])
+    file.write_text(changed)
+    with pytest.raises(InputError, match=rf"metrics\.jsonl: line {rows + 1}: must be JSON"):
+        fedsol.train(experiment, out=tmp_path, resume=True)
+    assert file.read_text() == changed
+
+
+def test_rows_whose_lines_end_as_on_windows_are_those_that_were_written(tiny, tmp_path):
+    whole = fedsol.train(tiny, out=tmp_path)
+    file = tmp_path / "metrics.jsonl"
+    before = file.read_bytes()
+    file.write_bytes(before.replace(b"\n", b"\r\n"))
+    assert_same_run(fedsol.train(tiny, out=tmp_path, resume=True), whole)
+    assert file.read_bytes() == before
+
+
+def test_a_resumed_run_parses_no_earlier_row_before_it_trains(tiny, tmp_path, monkeypatch):
+    fedsol.train(tiny, out=tmp_path)
+    parsed, loads = [], json.loads
+    monkeypatch.setattr(json, "loads", lambda text, **options: (parsed.append(text), loads(text, **options))[1])
+
+    class Watch(Callback):
+        def started(self, federation, rows):
+            assert len(rows) == tiny.rounds
+
+        def round_started(self, round_number, clients):
+            self.rows = [text for text in parsed if "test_accuracy" in str(text)]
+
+    watch, longer = Watch(), tiny.override({"rounds": tiny.rounds + 1})
+    assert_same_run(fedsol.train(longer, [watch], tmp_path, resume=True), trained(longer))
+    assert watch.rows == []
+
+
 def test_what_is_not_a_run_directory_is_named(tiny, tmp_path):
     with pytest.raises(InputError, match=r"no run here \(no experiment\.toml\)"):
         fedsol.Run.load(tmp_path)
@@ -483,7 +523,7 @@ def test_callbacks_hear_the_end_even_if_saving_fails(tiny, tmp_path, monkeypatch
 def test_the_work_of_a_checkpoint_does_not_grow_with_the_rounds(tiny, tmp_path, monkeypatch):
     """Each row becomes text once for the file, and once for the hash of all rows."""
     written = []
-    for module in ("fedsol.runs.directory", "fedsol.runs.rows"):
+    for module in ("fedsol.runs.directory", "fedsol.training.loop"):
         monkeypatch.setattr(f"{module}.rows_to_text", lambda rows: written.extend(rows) or rows_to_text(rows))
     run = fedsol.train(tiny.override({"rounds": 5}), out=tmp_path / "run")
     assert len(written) == 2 * len(run.rows)

@@ -78,7 +78,7 @@ def run(
         raise InputError("--resume: needs --out, the directory of the run")
     label = settings.algorithm["name"].rpartition(":")[2]
     out = out or new_directory(f"{settings.data.short_name}-{label}-seed{settings.seed}")
-    before = len(RunDirectory(out).read_rows()) if resume and RunDirectory(out).exists else 0
+    before = len(RunDirectory(out).read_lines()) if resume and RunDirectory(out).exists else 0
     with resume_hint(out, f"fedsol run {out}"), _live_report(out, port or 0) if live else nullcontext() as view:
         callbacks = [progress(console, label), *_recorders(split_list(analyze), out, settings)]
         callbacks += [make_tracker(name, out) for name in trackers]

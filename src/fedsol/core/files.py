@@ -121,16 +121,19 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file, one per line; an empty list without a file.
+def read_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file with their ends; an empty list without a file.
 
     A torn last line is skipped: its process was killed, or is writing it now.
     """
-    objects: list[dict[str, Any]] = []
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-    for number, line in enumerate(lines, start=1):
-        if not line.endswith(b"\n"):
-            break
+    return lines if lines and lines[-1].endswith(b"\n") else lines[:-1]
+
+
+def read_json_lines(path: Path, after: int = 0) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one per line, without those of the first lines."""
+    objects: list[dict[str, Any]] = []
+    for number, line in enumerate(read_lines(path)[after:], start=after + 1):
         try:
             content = json.loads(line)
         except ValueError as error:

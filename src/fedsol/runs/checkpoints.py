@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Checkpoints:
         with disk_errors_named(self.best_folder):
             _write(self.best_folder, Checkpoint(round_number, server, [], {}, rows_sha256))
 
-    def drop_bests(self, rounds: Collection[int | None]) -> None:
+    def drop_bests(self, rounds: Iterable[int | None]) -> None:
         """Remove the checkpoints of all but these best rounds."""
         names = {_name(number) for number in rounds if number is not None}
         for folder in self.best_folder.glob("round-*"):

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ from filelock import FileLock, Timeout
 from fedsol.config.experiment import Experiment
 from fedsol.config.overrides import differing_keys, flatten
 from fedsol.config.tables import PRIVATE
-from fedsol.core.files import append_text, disk_errors_named, make_directory, read_json_object, write_atomically
+from fedsol.core.files import (
+    append_text,
+    disk_errors_named,
+    make_directory,
+    read_json_object,
+    read_lines,
+    write_atomically,
+)
 from fedsol.data.description import DATA_FILE, describe_data
 from fedsol.data.manifest import Manifest, label_counts, load_manifest, partition_hash, save_manifest
 from fedsol.data.types import Dataset, tensors_of
@@ -226,18 +233,23 @@ class RunDirectory:
         saved = self.read_experiment().privacy if self.exists else None
         return saved.noise_multiplier if saved and saved.is_on else None
 
-    def read_rows(self) -> list[Row]:
-        """Return the rows of metrics."""
-        return read_rows(self._metrics)
+    def read_rows(self, after: int = 0) -> list[Row]:
+        """Return the rows of metrics after a round."""
+        return read_rows(self._metrics, after)
+
+    def read_lines(self) -> list[bytes]:
+        """Return the rows of metrics as they are written, unchecked."""
+        return read_lines(self._metrics)
 
     def read_environment(self) -> dict[str, Any]:
         """Return the content of environment.json."""
         return read_json_object(self.path / "environment.json")
 
-    def rewrite_rows(self, rows: Sequence[Row]) -> None:
-        """Replace the rows of metrics."""
+    def keep_rows(self, text: bytes) -> None:
+        """Remove what follows these rows of metrics."""
         with disk_errors_named(self._metrics):
-            write_atomically(self._metrics, rows_to_text(rows))
+            if not self._metrics.is_file() or self._metrics.stat().st_size != len(text):
+                write_atomically(self._metrics, text)
 
     def append_row(self, row: Row) -> None:
         """Append the row of a finished round."""

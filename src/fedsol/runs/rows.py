@@ -1,10 +1,9 @@
 """A row of metrics: the numbers of one finished round, one line of metrics.jsonl."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from fedsol.core.files import read_json_lines
 from fedsol.errors import InputError
@@ -66,10 +65,10 @@ class Row(TypedDict):
     """Where it comes from."""
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a metrics file, which must be rounds 1, 2, …; empty without a file."""
-    rows = read_json_lines(path)
-    for number, row in enumerate(rows, start=1):
+def read_rows(path: Path, after: int = 0) -> list[Row]:
+    """Return the rows of a metrics file after a round, which must be the next rounds; empty without a file."""
+    rows = read_json_lines(path, after)
+    for number, row in enumerate(rows, start=after + 1):
         if row.get("round") != number:
             raise InputError(f"{path}: line {number}: round must be {number} (got {row.get('round')!r})")
     return cast(list[Row], rows)
@@ -80,22 +79,25 @@ def rows_to_text(rows: Sequence[Row]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-class RowsHash:
-    """The SHA-256 of rows as they are written in the file; a new row is added to it without reading the others."""
+class Rows(Sequence[Row]):
+    """Rows, some of them still as lines of the file: each becomes a row when it is first asked for."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._hash = hashlib.sha256()
-        for row in rows:
-            self.add(row)
+    def __init__(self, rows: Iterable[Row | bytes] = ()) -> None:
+        self._rows = list(rows)
 
-    def add(self, row: Row) -> None:
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Rows(self._rows[index])
+        if isinstance(row := self._rows[index], bytes):
+            row = self._rows[index] = json.loads(row)
+        return row
+
+    def append(self, row: Row) -> None:
         """Add the next row."""
-        self._hash.update(rows_to_text([row]).encode())
-
-    @property
-    def text(self) -> str:
-        """The hash of the rows so far."""
-        return self._hash.hexdigest()
+        self._rows.append(row)
 
 
 def privacy_text(rows: Sequence[Row]) -> str:

@@ -1,7 +1,7 @@
 """Which round of a run is the best, and whether the run stopped before its last round: both follow from its rows."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -68,39 +68,54 @@ class Selection:
 
     def best_round(self, rows: Sequence[Row]) -> int | None:
         """Return the round with the best value, of equals the first; None if no round was evaluated."""
-        results = self.results(rows)
-        return max(results, key=lambda pair: self._rank(pair[1]))[0] if results else None
+        return Standing(self, rows).best_round
 
     def find_stop(self, rows: Sequence[Row]) -> Stop | None:
         """Return where a run with these rows stops; None if it does not."""
-        return self._find_spent(rows) or self._find_result(rows)
+        return Standing(self, rows).stop if self.may_stop else None
 
-    def _find_spent(self, rows: Sequence[Row]) -> Stop | None:
-        if self.budget is None:
-            return None
-        for row in rows:
-            spent, after = row.get("epsilon"), row.get("epsilon_next")
-            if row["round"] != self.rounds and spent is not None and after is not None and after > self.budget:
-                reason = f"one more round would make epsilon {after:.4g}, more than privacy.epsilon = {self.budget:g}"
-                return Stop(row["round"], f"{reason} ({spent:.4g} is spent)")
-        return None
+    @property
+    def may_stop(self) -> bool:
+        """Whether there is a rule that may end a run before its last round."""
+        return (self.budget, self.patience, self.stop_at) != (None, None, None)
 
-    def _find_result(self, rows: Sequence[Row]) -> Stop | None:
-        if self.patience is None and self.stop_at is None:
-            return None
-        best_round, best, waited = 0, -math.inf, 0
-        for number, value in self.results(rows):
-            waited += 1
-            if self._rank(value) > best:
-                best_round, best, waited = number, self._rank(value), 0
-            if self.stop_at is not None and self._rank(value) >= self._rank(self.stop_at):
-                return Stop(
-                    number, f"{self.name} {self.measure.text(value)} has reached server.stop_at = {self.stop_at:g}"
-                )
-            if self.patience is not None and waited >= self.patience:
-                rounds = f"{waited} evaluated round{'s' * (waited > 1)}"
-                return Stop(number, f"no better {self.name} than in round {best_round} for {rounds} (server.patience)")
-        return None
-
-    def _rank(self, value: float) -> float:
+    def rank(self, value: float) -> float:
+        """Return a number that is higher for a better value."""
         return value if self.measure.higher_is_better else -value
+
+
+class Standing:
+    """What the rows so far say of a run, added one by one: its best round, and where it stops."""
+
+    def __init__(self, selection: Selection, rows: Iterable[Row] = ()) -> None:
+        self.best_round: int | None = None
+        self.stop: Stop | None = None
+        self._selection, self._best, self._waited = selection, -math.inf, 0
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Add the next row."""
+        self.stop = self.stop or self._spent(row)
+        for number, value in self._selection.results([row]):
+            self._waited += 1
+            if self._selection.rank(value) > self._best:
+                self.best_round, self._best, self._waited = number, self._selection.rank(value), 0
+            self.stop = self.stop or self._judged(number, value)
+
+    def _spent(self, row: Row) -> Stop | None:
+        budget, spent, after = self._selection.budget, row.get("epsilon"), row.get("epsilon_next")
+        is_last = row["round"] == self._selection.rounds
+        if is_last or budget is None or spent is None or after is None or after <= budget:
+            return None
+        reason = f"one more round would make epsilon {after:.4g}, more than privacy.epsilon = {budget:g}"
+        return Stop(row["round"], f"{reason} ({spent:.4g} is spent)")
+
+    def _judged(self, number: int, value: float) -> Stop | None:
+        rule, waited = self._selection, self._waited
+        if rule.stop_at is not None and rule.rank(value) >= rule.rank(rule.stop_at):
+            return Stop(number, f"{rule.name} {rule.measure.text(value)} has reached server.stop_at = {rule.stop_at:g}")
+        if rule.patience is not None and waited >= rule.patience:
+            rounds = f"{waited} evaluated round{'s' * (waited > 1)}"
+            return Stop(number, f"no better {rule.name} than in round {self.best_round} for {rounds} (server.patience)")
+        return None

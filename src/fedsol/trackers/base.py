@@ -61,7 +61,7 @@ class Tracker(Callback):
             raise RunError(f"{self.name}: tracking could not start: {_one_line(error)}") from error
         if self.directory.is_dir():
             write_atomically(self._file, json.dumps({**identities, self.name: identity}, indent=2) + "\n")
-        for row in rows:
+        for row in rows[self._last :]:
             self._send(row)
 
     def round_finished(self, result: RoundResult) -> None:

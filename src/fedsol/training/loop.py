@@ -1,6 +1,7 @@
 """train(): the only round loop."""
 
 import functools
+import hashlib
 import logging
 import math
 import time
@@ -26,9 +27,9 @@ from fedsol.federation.sampling import sample_clients, trains_alone
 from fedsol.federation.tasks import Train
 from fedsol.runs.client_states import ClientStates
 from fedsol.runs.directory import RunDirectory
-from fedsol.runs.rows import Row, RowsHash
+from fedsol.runs.rows import Row, Rows, rows_to_text
 from fedsol.runs.run import Run
-from fedsol.runs.selection import Selection, Stop
+from fedsol.runs.selection import Selection, Standing, Stop
 from fedsol.training.aggregation import aggregate, apply_server_optimizer
 from fedsol.training.callbacks import Callback, RoundResult, StopTraining
 from fedsol.training.evaluation import Evaluation, check_tests, evaluate_everywhere
@@ -113,8 +114,10 @@ class _Loop:
         self.states = ClientStates(lambda: initial_state, directory.checkpoints.client_folder if directory else None)
         self.last_states: dict[int, State] = {}
         self.late: list[Update] = []
-        self.rows: list[Row] = []
-        self.rows_hash = RowsHash()
+        self.rows = Rows()
+        self.rows_hash = hashlib.sha256()
+        self.standing = Standing(self.selection)
+        self.best_rounds: dict[int, int | None] = {}
         self.saved_round = 0
         self.best: _Best | None = None
         self.is_diverging = False
@@ -128,7 +131,7 @@ class _Loop:
             try:
                 if self.privacy:
                     self.privacy.announce(cast(int, self.federation.experiment.rounds))
-                self._notify("started", self.federation, list(self.rows))
+                self._notify("started", self.federation, self.rows[:])
                 while not self._is_over():
                     self._round(len(self.rows) + 1)
                 self._say_if_spent()
@@ -139,7 +142,7 @@ class _Loop:
     def _is_over(self) -> bool:
         rounds = self.federation.experiment.rounds
         assert rounds is not None
-        if self.stop is not None or len(self.rows) >= rounds or self.selection.find_stop(self.rows) is not None:
+        if self.stop is not None or len(self.rows) >= rounds or self.standing.stop is not None:
             return True
         return self.privacy is not None and self.privacy.is_spent
 
@@ -183,11 +186,15 @@ class _Loop:
                 self.privacy.begin()
             return
         self.directory.check_same_run(self.federation)
-        rows = self.directory.read_rows()
-        checkpoint = self.directory.checkpoints.newest(len(rows))
+        lines = self.directory.read_lines()
+        checkpoint = self.directory.checkpoints.newest(len(lines))
+        text = b"".join(lines[: checkpoint.round] if checkpoint else [])
+        if b"\r" in text:  # lines as earlier versions ended them on Windows
+            text = text.replace(b"\r\n", b"\n")
         if checkpoint is not None:
-            self.rows_hash = RowsHash(rows[: checkpoint.round])
-            if self.rows_hash.text != checkpoint.rows_sha256:
+            self.rows_hash.update(text)
+            if self.rows_hash.hexdigest() != checkpoint.rows_sha256:
+                self.directory.read_rows()  # raises if a line is no row at all
                 raise RunError(
                     f"{self.directory.path / 'metrics.jsonl'}: its rows changed after they were written, so the run "
                     "cannot be resumed; nothing was changed"
@@ -201,15 +208,19 @@ class _Loop:
                 f"{self.directory.path}: no checkpoint is intact and covered by the rows of metrics.jsonl, so the run "
                 "cannot be resumed; nothing was changed"
             )
-        elif rows:
+        elif lines:
             log.warning("%s: no checkpoint yet; the run restarts at round 1", self.directory.path)
+        if len(lines) > self.saved_round:
+            self.directory.read_rows(after=self.saved_round)  # raises if one is damaged
         if self.privacy:
-            self.privacy.resume(rows, self.saved_round)
+            self.privacy.resume(Rows(lines), self.saved_round)
         self.directory.lengthen(self.federation.experiment)
-        self.rows = rows[: self.saved_round]
+        self.rows = Rows(lines[: self.saved_round])
+        if self.selection.may_stop or self.selection.has_validation:
+            self.standing = Standing(self.selection, self.rows)
         if not self._is_over():
             self.directory.record_software(self.saved_round)
-        self.directory.rewrite_rows(self.rows)
+        self.directory.keep_rows(text)
         self._restore_best()
 
     def _without_frozen(self, saved: Saved) -> Saved:
@@ -219,8 +230,10 @@ class _Loop:
 
     def _restore_best(self) -> None:
         """Read the best round so far; without its checkpoint, a later round may still be better."""
-        number = self.selection.best_round(self.rows) if self.selection.has_validation else None
+        number = self.standing.best_round if self.selection.has_validation else None
         if self.directory and number is not None:
+            rounds = [number for number in self.directory.checkpoints.rounds() if number <= self.saved_round]
+            self.best_rounds = {number: self.selection.best_round(self.rows[:number]) for number in rounds}
             try:
                 saved = self.directory.checkpoints.best(number)
                 self.best = _Best(number, self._without_frozen(saved.server), saved.rows_sha256, is_saved=True)
@@ -252,9 +265,10 @@ class _Loop:
         if self._counts(updates, accepted):
             self.states.commit(round_number)
         self.rows.append(row)
-        self.rows_hash.add(row)
-        if self.selection.has_validation and self.selection.best_round(self.rows) == round_number:
-            self.best = _Best(round_number, after, self.rows_hash.text)
+        self.rows_hash.update(rows_to_text([row]).encode())
+        self.standing.add(row)
+        if self.selection.has_validation and self.standing.best_round == round_number:
+            self.best = _Best(round_number, after, self.rows_hash.hexdigest())
         if round_number % self.federation.experiment.server.checkpoint_every == 0:
             self._save_checkpoint()
         tested = (evaluation.test, evaluation.held_out)
@@ -376,10 +390,12 @@ class _Loop:
         if self.best and not self.best.is_saved:
             checkpoints.save_best(self.best.round, self.best.server, self.best.rows_sha256)
             self.best = replace(self.best, is_saved=True)
-        checkpoints.save(len(self.rows), self.server, self.late, self.states, self.rows_hash.text)
+        checkpoints.save(len(self.rows), self.server, self.late, self.states, self.rows_hash.hexdigest())
         self.saved_round = len(self.rows)
         if self.selection.has_validation:
-            checkpoints.drop_bests({self.selection.best_round(self.rows[:number]) for number in checkpoints.rounds()})
+            known = {**self.best_rounds, self.saved_round: self.standing.best_round}
+            self.best_rounds = {number: known.get(number) for number in checkpoints.rounds()}
+            checkpoints.drop_bests(self.best_rounds.values())
 
     def _notify(self, event: str, *arguments: object) -> None:
         for callback in self.callbacks:
