@@ -11,6 +11,7 @@ import fedsol
 from fedsol import Experiment, InputError, Run
 from fedsol.engines.base import LocalEngine
 from fedsol.federation.federation import build_federation
+from fedsol.runs.selection import Selection
 from tests.support.cases import experiment
 from tests.support.fake_grid import FakeGrid, deployed, simulated
 from tests.support.private import settings as private_settings
@@ -53,6 +54,18 @@ def test_the_columns_are_those_of_the_global_model_on_the_validation_set(by):
     assert run.rows[-1]["validation_accuracy"] == correct / examples
     assert run.rows[-1]["validation_loss"] == pytest.approx(sum(sum(t.losses) for t in tallies) / examples, rel=1e-12)
     assert run.rows[-1].get("validation_clients") == (4 if by == "client" else None)
+
+
+def test_no_round_looks_at_the_rows_of_all_earlier_ones(tmp_path, monkeypatch):
+    judged, counts, results = [], [], Selection.results
+    monkeypatch.setattr(Selection, "results", lambda self, rows: judged.extend(rows) or results(self, rows))
+
+    class Count(fedsol.Callback):
+        def round_finished(self, result):
+            counts.append(len(judged))
+
+    fedsol.train(validated(server__patience=6), [Count()], tmp_path)
+    assert counts == [1, 2, 3, 4, 5, 6]
 
 
 @both
