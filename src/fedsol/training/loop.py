@@ -117,7 +117,7 @@ class _Loop:
         self.rows = Rows()
         self.rows_hash = hashlib.sha256()
         self.standing = Standing(self.selection)
-        self.best_rounds: dict[int, int | None] = {}
+        self.best_rounds: dict[int, int | None] = {}  # as of each checkpoint on disk
         self.saved_round = 0
         self.best: _Best | None = None
         self.is_diverging = False
@@ -232,11 +232,11 @@ class _Loop:
         """Read the best round so far; without its checkpoint, a later round may still be better."""
         number = self.standing.best_round if self.selection.has_validation else None
         if self.directory and number is not None:
-            rounds = [number for number in self.directory.checkpoints.rounds() if number <= self.saved_round]
-            self.best_rounds = {number: self.selection.best_round(self.rows[:number]) for number in rounds}
+            covered = [saved for saved in self.directory.checkpoints.rounds() if saved <= self.saved_round]
+            self.best_rounds = {saved: self.selection.best_round(self.rows[:saved]) for saved in covered}
             try:
-                saved = self.directory.checkpoints.best(number)
-                self.best = _Best(number, self._without_frozen(saved.server), saved.rows_sha256, is_saved=True)
+                found = self.directory.checkpoints.best(number)
+                self.best = _Best(number, self._without_frozen(found.server), found.rows_sha256, is_saved=True)
             except RunError as error:
                 log.warning("%s; the model of round %d, the best so far, is lost", error, number)
 
