@@ -151,7 +151,7 @@ class _Loop:
         budget, rounds = self.selection.budget, cast(int, self.federation.experiment.rounds)
         if not self.privacy or not self.privacy.is_spent or self.stop or len(self.rows) >= rounds:
             return
-        if self.selection.find_stop(self.rows) is None:
+        if self.standing.stop is None:
             reason = f"one more round would exceed privacy.epsilon = {budget:g}: rounds that are not kept were paid for"
             self.stop = Stop(len(self.rows), reason)
 
