@@ -76,6 +76,8 @@ def test_a_callback_stops_a_run_which_can_be_resumed(tmp_path):
     run = fedsol.train(callbacks=[_StopsAt(1), counter], out=tmp_path / "run", **settings)
     assert (run.stopped.round, run.stopped.reason, len(run.rows)) == (1, "enough", 1)
     assert (counter.rounds, counter.ended) == (1, True)  # the others see the round as well
+    alone = fedsol.train(callbacks=_StopsAt(1), **settings)
+    assert alone.stopped == run.stopped
     rest = fedsol.train(out=tmp_path / "run", resume=True, **settings)
     assert rest.stopped is None
     whole = fedsol.train(**settings)
@@ -130,6 +132,8 @@ def test_compare_sweep_plot_and_report(tmp_path, monkeypatch):
     assert fedsol.report(found.directory, tmp_path / "page.html").read_text().startswith("<!")
     swept = fedsol.sweep({"client.lr": [0.1, 0.2]}, algorithm="fedavg", seeds=[0], out=tmp_path / "sweep", **SHORT)
     assert [row["settings"] for row in swept.rows()] == [{"client.lr": 0.1}, {"client.lr": 0.2}]
+    assert [row.split()[0] for row in repr(swept).splitlines()[2:]] == ["client.lr=0.1", "client.lr=0.2"]
+    assert list(swept.table["final_accuracy.mean"]) == [run.final_result for run in swept.runs]
     pyplot.close("all")
 
 

@@ -577,6 +577,13 @@ def test_methods_without_a_global_model_are_shown_by_what_clients_hold_out():
     assert "held_out_mean" in Path("searched/sweep.csv").read_text()
 
 
+def test_rounds_of_many_runs_are_an_option():
+    done = fedsol("compare", "-a", "fedavg", "--seeds", "1", "--rounds", "1", *TINY[:-2], "--out", "compared")
+    assert "1 round, seed 1: test accuracy" in done.output
+    done = fedsol("sweep", "--grid", "client.lr=0.1", "--seeds", "0", "--rounds", "1", *TINY[:-2], "--out", "swept")
+    assert "1 round, seed 0: test accuracy" in done.output
+
+
 def test_compared_runs_may_have_different_lengths():
     algorithms = ["-a", "fedavg:server.stop_at=0.01", "-a", "fedavg"]
     changes = ["--set", "data.validation=0.2", "--set", "rounds=3"]

@@ -192,6 +192,8 @@ def test_files_that_are_no_npz(tmp_path) -> None:
         own(str(tmp_path / "none.npz"))
     with pytest.raises(InputError, match=r"data.name: must be a dataset's name, .*got 'nothing'"):
         own("nothing")
+    with pytest.raises(InputError, match=r"a dataset's name \(did you mean 'fashion-small'\?\), .*got 'fasion-small'"):
+        own("fasion-small")
 
 
 def test_names_of_classes_and_clients(npz) -> None:

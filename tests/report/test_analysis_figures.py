@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from PIL import Image
 
 from fedsol.analysis.base import Series
@@ -21,7 +22,7 @@ from fedsol.analysis.strength import LayerStrength, LayerStrengths, StrengthAnal
 from fedsol.analysis.toy import ToyAnalysis, ToySettings, toy
 from fedsol.errors import InputError
 from fedsol.plots import samples as samples_figure
-from fedsol.plots.panels import number_panel, short_layer
+from fedsol.plots.panels import bar_panel, number_panel, short_layer
 from fedsol.plots.samples import ImageSet, draw_samples
 from fedsol.plots.style import line_look, new_figure
 from fedsol.plots.sweep import draw_factors, draw_sweep
@@ -189,6 +190,15 @@ def test_factors_share_their_lines(tmp_path):
         assert picture.size == (930, 540)  # two panels of 3.1 by 3.6 inches
     with pytest.raises(InputError, match="nothing to draw"):
         draw_factors({"empty": {"fedavg": []}}, tmp_path / "none", "")
+
+
+def test_bars_of_one_method_share_its_color():
+    axes = new_figure(3, 3).add_subplot()
+    bars = {name: [(0.5, 0.1)] for name in ("a: before", "a: after", "b: before", "b: after")}
+    patches = bar_panel(axes, ["all"], bars, "accuracy", same_color=2)
+    colors = [to_hex(patch.get_facecolor()).upper() for patch in patches]
+    assert colors == [line_look(number)["color"] for number in (0, 0, 1, 1)]
+    assert len({patch.get_hatch() for patch in patches}) == 4
 
 
 def test_a_line_over_numbers_has_its_look_and_its_places():

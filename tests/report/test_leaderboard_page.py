@@ -43,6 +43,7 @@ def test_the_page_sorts_and_shows_where_numbers_come_from(runs, tmp_path):
         assert gains[0] == ["–", "–"]
         assert " to " in gains[1][1]
         assert page.run("document.querySelectorAll('#origins tbody tr').length") == 10
+        page.click("#origins summary")
         assert "onerror" in page.run("document.querySelector('#origins').innerText")
         page.click("#theme")
         assert page.problems == []

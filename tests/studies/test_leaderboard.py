@@ -91,6 +91,12 @@ def test_methods_are_compared_within_a_setting(board):
     assert fedsol.worst_class == pytest.approx(0.1)
 
 
+def test_a_setting_is_named_by_what_differs(board):
+    made(board / "mlp", "fedavg", 0, [0.1, 0.2, 0.9], **{"model.name": "mlp", "client.lr": 0.5})
+    titles = [one.setting for one in boards_of(board)]
+    assert "digits, dirichlet 0.1, 3 rounds, lr=0.5, model=mlp" in titles
+
+
 def test_rounds_and_traffic_to_the_target(board):
     main = boards_of(board)[0]
     assert main.target == pytest.approx(0.55)  # FedAvg's

@@ -265,7 +265,8 @@ class CostAnalysis(Analysis[Costs]):
         }
         panels = figure.subplots(1, 3, sharey=True, width_ratios=(1.25, 1, 1))
         for axes, (heading, bars) in zip(panels, columns.items(), strict=True):
-            patches = bar_panel(axes, names, bars, heading, "× FedAvg", horizontal=True)
+            patches = bar_panel(axes, names, bars, "× FedAvg", horizontal=True)
+            axes.set_title(heading)
             if len(bars) > 1:
                 figure.legend(patches, list(bars), loc="outside lower left", ncols=2)
             for container in axes.containers:

@@ -103,13 +103,15 @@ class DivergenceAnalysis(RoundAnalysis[Found, Divergence]):
                     key: [sample_mean_std(value for one in ones for value in getattr(one, each))]
                     for key, ones in last.items()
                 }
-                bar_panel(upper, ["mean and std over clients"], bars, name, "distance")
+                bar_panel(upper, ["mean and std over clients"], bars, "distance")
+                upper.set_title(name)
             bars = {
                 label: [sample_mean_std(getattr(one, by_layer).get(layer) for one in ones) for layer in layers]
                 for label, ones in last.items()
             }
             shown = [short_layer(layer) if name == DISTANCES[0][0] else "" for layer in layers]
-            patches = bar_panel(lower, shown, bars, f"{name}, by layer", "distance, last round", horizontal=True)
+            patches = bar_panel(lower, shown, bars, "distance, last round", horizontal=True)
+            lower.set_title(f"{name}, by layer")
         figure.legend(patches, list(last), loc="outside right upper")
         return figure
 

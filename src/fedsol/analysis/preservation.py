@@ -214,7 +214,7 @@ def _draw_bars(figure: Figure, found: Found) -> None:
         for when in ("before", "after")
     }
     axes = figure.add_subplot()
-    patches = bar_panel(axes, groups, bars, "", "accuracy on the global test set")
+    patches = bar_panel(axes, groups, bars, "accuracy on the global test set", same_color=2)
     percent_ticks(axes.yaxis)
     figure.legend(handles=patches, loc="outside right upper")
 

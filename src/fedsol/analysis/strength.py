@@ -129,7 +129,8 @@ class StrengthAnalysis(RoundAnalysis[Found, LayerStrengths]):
                 ]
                 for item in found
             }
-            patches = bar_panel(axes, layers, bars, heading, label, True)
+            patches = bar_panel(axes, layers, bars, label, True)
+            axes.set_title(heading)
             if name == "mean":
                 positive = [value[0] for row in bars.values() for value in row if value and value[0] > 0] or [0.25]
                 # Over several decades, one tick label per decade is enough; within one, more are required.

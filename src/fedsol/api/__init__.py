@@ -17,7 +17,7 @@ from fedsol.runs.directory import RunDirectory
 from fedsol.runs.find import find_runs, make_directory_for
 from fedsol.runs.groups import group_runs
 from fedsol.runs.run import Run
-from fedsol.studies.compare import Result, as_rows
+from fedsol.studies.compare import Result, Results
 from fedsol.studies.compare import compare as run_comparison
 from fedsol.studies.grid import Choice
 from fedsol.studies.run_many import Study
@@ -29,7 +29,6 @@ from fedsol.training.loop import train as run_experiment
 from fedsol.training.progress import interactive_progress
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.axes import Axes
 
 ExperimentLike = Experiment | Mapping[str, Any] | str | Path | None
@@ -38,7 +37,7 @@ ExperimentLike = Experiment | Mapping[str, Any] | str | Path | None
 
 def train(
     experiment: ExperimentLike = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     out: str | Path | None = None,
     resume: bool = False,
     engine: Callable[[Federation], Engine] | str | Mapping[str, Any] | None = None,
@@ -70,44 +69,21 @@ def train(
             raise InputError("overwrite: requires the directory of the run (out)")
         RunDirectory(Path(out)).remove()
     shown = _progress(found.algorithm["name"]) if progress else []
-    return run_experiment(found, [*shown, *callbacks], out, resume, make, values)
+    more = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    return run_experiment(found, [*shown, *more], out, resume, make, values)
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Results):
     """Runs of several variants over seeds."""
 
     results: tuple[Result, ...]
     seeds: tuple[int, ...]
     directory: Path
 
-    @property
-    def runs(self) -> list[Run]:
-        """Every run that finished."""
-        return [run for result in self.results for run in result.runs]
-
-    @property
-    def table(self) -> "pandas.DataFrame":
-        """A row per variant: the final and the best result, as mean and (of several seeds) standard deviation."""
-        import pandas
-
-        rows = [{"name": row.pop("label"), **flatten(row)} for row in as_rows(self.results, self.seeds)]
-        table = pandas.DataFrame(rows).set_index("name")
-        return table if len(self.seeds) > 1 else table.drop(columns=[name for name in table if name.endswith(".std")])
-
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draw the learning curves, the mean over seeds with a band of one standard deviation."""
         return plot_labeled([(result.variant.label, result.runs) for result in self.results], axes)
-
-    def __repr__(self) -> str:
-        return str(self._short_table.to_string())
-
-    def _repr_html_(self) -> str:
-        return str(self._short_table.to_html())
-
-    @property
-    def _short_table(self) -> "pandas.DataFrame":
-        return self.table[[name for name in self.table if name.endswith(("mean", "std"))]]
 
 
 Named = str | Algorithm | Experiment | Mapping[str, Any]

@@ -13,11 +13,13 @@ from fedsol.cli.options import (
     LiveOption,
     OutOption,
     ResumeOption,
+    RoundsOption,
     SeedsOption,
     SetOption,
     live_report,
     new_directory,
     read_experiment,
+    shortcuts,
 )
 from fedsol.errors import RunError
 
@@ -38,6 +40,7 @@ def compare(
         typer.Option("--algorithm", "-a", help="Such as fedavg,fedsol or fedsol:rho=1.5,perturb=all; repeatable."),
     ] = None,
     seeds: SeedsOption = "0,1,2",
+    rounds: RoundsOption = None,
     changes: SetOption = None,
     out: OutOption = None,
     resume: ResumeOption = False,
@@ -53,7 +56,9 @@ def compare(
 
     show_warnings()
     out = out or new_directory("compare")
-    variants = parse_variants(algorithms or ["fedavg", "fedsol"], read_experiment(experiment, changes))
+    variants = parse_variants(
+        algorithms or ["fedavg", "fedsol"], read_experiment(experiment, changes, shortcuts(rounds=rounds))
+    )
     study = Study(out, parse_seeds(seeds), resume, jobs, lambda label: [progress(console, label, lines=2)])
     if jobs > 1:
         study = replace(study, finished=finished_counter(len(variants) * len(study.seeds)))
@@ -70,7 +75,7 @@ def compare(
             files = f"Curves: {draw_curves(curves, out / 'curves.png', title, shown, primary)}   {files}"
         rows = comparison.as_rows(results, study.seeds)
         table = ResultTable(rows, primary)
-        say(f"{title}, seeds {seeds}: {table.caption}")
+        say(f"{title}, {seeds_text(study.seeds)}: {table.caption}")
         say_table(["algorithm", *table.headings], [[row["label"], *table.texts(row)] for row in rows])
         say_verdict(results, primary)
         say(files)
@@ -92,8 +97,14 @@ def say_verdict(results: "Sequence[Result]", measure: "Measure") -> None:
 
 def rounds_text(runs: "Sequence[Run]") -> str:
     """Return how many rounds runs of one experiment have, for a title."""
-    planned = f"{runs[0].experiment.rounds} rounds"
+    rounds = runs[0].experiment.rounds
+    planned = f"{rounds} round{'' if rounds == 1 else 's'}"
     return f"up to {planned}" if any(run.stopped for run in runs) else planned
+
+
+def seeds_text(seeds: "Sequence[int]") -> str:
+    """Return the seeds, for a title."""
+    return f"seed{'' if len(seeds) == 1 else 's'} {','.join(map(str, seeds))}"
 
 
 class ResultTable:

@@ -30,6 +30,7 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting; repeatable.")
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="Output directory (default: below runs/).")]
+RoundsOption = Annotated[int | None, typer.Option("--rounds", help="Communication rounds.")]
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Comma-separated.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume the runs in --out.")]
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, each in its own process.")]
@@ -97,7 +98,7 @@ def read_experiment(
     return experiment
 
 
-def shortcuts(algorithm: str | None, rounds: int | None, seed: int | None) -> dict[str, Any]:
+def shortcuts(algorithm: str | None = None, rounds: int | None = None, seed: int | None = None) -> dict[str, Any]:
     """Return the keys that `--algorithm`, `--rounds` and `--seed` set."""
     from fedsol.studies.variants import algorithm_changes
 

@@ -13,6 +13,7 @@ from fedsol.cli.console import console, resume_hint, say, show_warnings
 from fedsol.cli.options import (
     ExperimentArgument,
     OutOption,
+    RoundsOption,
     SetOption,
     new_directory,
     read_experiment,
@@ -32,7 +33,7 @@ def run(
     algorithm: Annotated[
         str | None, typer.Option("--algorithm", "-a", help="Such as fedavg, or fedsol:rho=1.5.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", help="Communication rounds.")] = None,
+    rounds: RoundsOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of all randomness.")] = None,
     changes: SetOption = None,
     out: OutOption = None,

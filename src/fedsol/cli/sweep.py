@@ -5,18 +5,20 @@ from typing import Annotated
 
 import typer
 
-from fedsol.cli.compare import ResultTable, finished_counter, rounds_text
+from fedsol.cli.compare import ResultTable, finished_counter, rounds_text, seeds_text
 from fedsol.cli.console import resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import (
     ExperimentArgument,
     LiveOption,
     OutOption,
     ResumeOption,
+    RoundsOption,
     SeedsOption,
     SetOption,
     live_report,
     new_directory,
     read_experiment,
+    shortcuts,
 )
 from fedsol.errors import RunError
 
@@ -32,6 +34,7 @@ def sweep(
         ),
     ] = None,
     seeds: SeedsOption = "0,1,2",
+    rounds: RoundsOption = None,
     changes: SetOption = None,
     out: OutOption = None,
     resume: ResumeOption = False,
@@ -57,7 +60,8 @@ def sweep(
 
     show_warnings()
     out = out or new_directory("sweep")
-    base, axes, seed_list = read_experiment(experiment, changes), parse_grid(grid or []), parse_seeds(seeds)
+    base = read_experiment(experiment, changes, shortcuts(rounds=rounds))
+    axes, seed_list = parse_grid(grid or []), parse_seeds(seeds)
     combinations = trials or math.prod(len(axis.values) for axis in axes if isinstance(axis, Choice))
     study = Study(out, seed_list, resume, jobs, finished=finished_counter(combinations * len(seed_list)))
     with resume_hint(out, f"the same command, --out {out} and --resume"), live_report(out, live):
@@ -71,7 +75,7 @@ def sweep(
             draw_sweep(rows, found.keys, out / "sweep", f"{title}, {named}", found.primary)
             picture = f"Picture: {out / 'sweep.png'}   "
         table = ResultTable(rows, found.primary)
-        say(f"{title}, seeds {seeds}: {table.caption}")
+        say(f"{title}, {seeds_text(seed_list)}: {table.caption}")
         lines = [[*(value_text(row["settings"][key]) for key in found.keys), *table.texts(row)] for row in rows]
         say_table([*found.keys, *table.headings], lines, text_columns=len(found.keys))
         if trials:

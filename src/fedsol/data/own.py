@@ -1,5 +1,6 @@
 """A user's own data, without changing fedsol: arrays, tables, image folders, or what a Python function returns."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsol.config.catalog import listing
 from fedsol.config.tables import DataSettings
 from fedsol.core.imports import import_object
 from fedsol.core.paths import user_path
@@ -91,8 +93,10 @@ def _load(settings: DataSettings, kind: str) -> Dataset:
         return dataset_from_arrays(path.stem, read_npz(path), source)
     if ":" in name:
         return dataset_from(_call(name), settings, Source(name, kind, settings.test_fraction))
+    near = difflib.get_close_matches(name, [row["name"] for row in listing("datasets")], n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise InputError(
-        f"data.name: must be a dataset's name, an existing folder, a .csv, .parquet or .npz file, 'hf:NAME' of a "
+        f"data.name: must be a dataset's name{hint}, an existing folder, a .csv, .parquet or .npz file, 'hf:NAME' of a "
         f"Hugging Face dataset, 'module:function' or 'path/to/file.py:function' (got {name!r})"
     )
 

@@ -66,16 +66,19 @@ def bar_panel(
     axes: Axes,
     groups: Sequence[str],
     bars: Mapping[str, Sequence[tuple[float, float] | None]],
-    title: str,
     label: str,
     horizontal: bool = False,
+    same_color: int = 1,
 ) -> list[Patch]:
-    """Draw a bar per name in every group, as (value, deviation) or None for a gap; return patches for a legend."""
+    """Draw a bar per name in every group, as (value, deviation) or None for a gap; return patches for a legend.
+
+    So many bars in a row have the same color; each has a hatch of its own.
+    """
     width = 0.8 / max(len(bars), 1)
     patches = []
     for index, (name, values) in enumerate(bars.items()):
         look: dict[str, Any] = {
-            "facecolor": LINE_COLORS[index % len(LINE_COLORS)],
+            "facecolor": LINE_COLORS[index // same_color % len(LINE_COLORS)],
             "hatch": HATCHES[index % len(HATCHES)],
             "edgecolor": "white",
         }
@@ -88,10 +91,10 @@ def bar_panel(
         patches.append(Patch(**look, label=name))
     if horizontal:
         axes.set_yticks(range(len(groups)), groups)
-        axes.set(ylim=(len(groups) - 0.4, -0.6), xlabel=label, title=title)
+        axes.set(ylim=(len(groups) - 0.4, -0.6), xlabel=label)
     else:
         axes.set_xticks(range(len(groups)), groups)
-        axes.set(ylabel=label, title=title)
+        axes.set(ylabel=label)
     light_grid(axes, "x" if horizontal else "y")
     return patches
 

@@ -120,9 +120,8 @@ def _bars(rows: Sequence[Row], title: str, measure: Measure) -> Figure:
     figure = new_figure(7.4, 1.4 + 0.36 * len(rows))
     axes = figure.add_subplot()
     spreads = [row["final"] and (row["final"]["mean"], row["final"]["std"]) for row in rows]
-    bar_panel(
-        axes, [row["label"] for row in rows], {"": spreads}, title, f"final test {measure.title}", horizontal=True
-    )
+    bar_panel(axes, [row["label"] for row in rows], {"": spreads}, f"final test {measure.title}", horizontal=True)
+    axes.set_title(title)
     if measure.is_share:
         percent_ticks(axes.xaxis)
     return figure

@@ -138,7 +138,7 @@ def _origins(boards: Sequence[Board], names: dict[int, str]) -> dict[str, Any]:
     return {
         "id": "origins",
         "title": "Where the numbers come from",
-        "note": "",
+        "note": "Each run with its seed, commit and command.",
         "headings": [
             *({"text": text} for text in ("run", "method", "setting")),
             _number("seed", lowFirst=True),
@@ -146,6 +146,7 @@ def _origins(boards: Sequence[Board], names: dict[int, str]) -> dict[str, Any]:
             {"text": "command", "long": True},
         ],
         "rows": rows,
+        "fold": True,
     }
 
 

@@ -171,7 +171,8 @@ def limits(places: Sequence[Place], experiment: Experiment, alone: Alone | None)
     if early := sorted({place.rounds for place in places if place.rounds < winner.rounds}):
         count = sum(place.rounds < winner.rounds for place in places)
         span = " to ".join(str(number) for number in dict.fromkeys((early[0], early[-1])))
-        found.append(f"{count} of {len(places)} methods were judged by their first {span} rounds alone.")
+        was = "was" if count == 1 else "were"
+        found.append(f"{count} of {len(places)} methods {was} judged by their first {span} rounds alone.")
     if alone is not None:
         found.append(
             f"Clients were compared on {alone.samples:g} validation samples each (median), so the number "

@@ -4,14 +4,18 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fedsol.config.overrides import flatten
 from fedsol.config.task import Measure
 from fedsol.core.files import write_atomically
 from fedsol.core.statistics import sample_mean_std
 from fedsol.runs.run import Run
 from fedsol.studies.run_many import Outcome, RunSpec, Study, run_many
 from fedsol.studies.variants import Variant
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,37 @@ class Result:
         """Return mean and sample standard deviation over the seeds (0 for one seed); None without a finished run."""
         found = sample_mean_std(map(value, self.runs))
         return found._asdict() if found else None
+
+
+class Results:
+    """Results over seeds as Python and notebooks show them: their runs, and a table."""
+
+    results: tuple[Result, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run that finished."""
+        return [run for result in self.results for run in result.runs]
+
+    @property
+    def table(self) -> "pandas.DataFrame":
+        """A row per variant: the final and the best result, as mean and (of several seeds) standard deviation."""
+        import pandas
+
+        rows = [{"name": row.pop("label"), **flatten(row)} for row in as_rows(self.results, self.seeds)]
+        table = pandas.DataFrame(rows).set_index("name")
+        return table if len(self.seeds) > 1 else table.drop(columns=[name for name in table if name.endswith(".std")])
+
+    def __repr__(self) -> str:
+        return str(self._short_table.to_string())
+
+    def _repr_html_(self) -> str:
+        return str(self._short_table.to_html())
+
+    @property
+    def _short_table(self) -> "pandas.DataFrame":
+        return self.table[[name for name in self.table if name.endswith(("mean", "std"))]]
 
 
 def compare(variants: Sequence[Variant], study: Study) -> list[Result]:

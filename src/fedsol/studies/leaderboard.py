@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fedsol.config.algorithm import find_algorithm
 from fedsol.config.catalog import ALGORITHMS
-from fedsol.config.experiment import Experiment
+from fedsol.config.experiment import SHORT, Experiment
 from fedsol.config.overrides import KEYS_WITHOUT_EFFECT, as_text, flatten
 from fedsol.config.privacy import privacy_is_on
 from fedsol.config.tables import DataSettings
@@ -225,7 +225,7 @@ def _titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     for number, setting in enumerate(settings):
         name = DataSettings(name=str(setting.get("data.name", "?"))).short_name
         parts = [
-            f"{key.rpartition('.')[2]}={as_text(column[number])}"
+            f"{_short(key)}={as_text(column[number])}"
             for key, column in different.items()
             if column[number] is not None
         ]
@@ -234,6 +234,12 @@ def _titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{title} ({before + 1})" if (before := titles[:number].count(title)) else title
         for number, title in enumerate(titles)
     ]
+
+
+def _short(key: str) -> str:
+    """Return the end of a key; the table of one such as `model.name`, whose end says nothing."""
+    table, _, last = key.rpartition(".")
+    return table if SHORT.get(table) == last else last
 
 
 def _partition(setting: Mapping[str, Any]) -> str:

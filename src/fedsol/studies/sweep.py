@@ -12,13 +12,13 @@ from typing import Any
 from fedsol.config.experiment import Experiment
 from fedsol.config.task import Measure
 from fedsol.core.files import write_atomically
-from fedsol.studies.compare import Result, as_rows, run_variants
+from fedsol.studies.compare import Result, Results, as_rows, run_variants
 from fedsol.studies.grid import Axis, grid_variants
 from fedsol.studies.run_many import Study
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, repr=False)
+class Sweep(Results):
     """The results of all points of a grid."""
 
     keys: tuple[str, ...]

@@ -14,8 +14,9 @@ function partitionSection() {
   const update = () => {
     const { sizes, counts, sha256, heterogeneity } = app.data.partitions[view.partition];
     const held = (counts ?? []).map((row) => row.filter((count) => count > 0).length);
-    const classes = classesIn({ counts }) ? `, ${lowest(held)} to ${highest(held)} of ${counts[0].length} classes each` : "";
-    const range = `${lowest(sizes)} to ${highest(sizes)} training samples each`;
+    const span = (values) => [...new Set([lowest(values), highest(values)])].join(" to ");
+    const classes = classesIn({ counts }) ? `, ${span(held)} of ${counts[0].length} classes each` : "";
+    const range = `${span(sizes)} training samples each`;
     const differ = heterogeneity ? ` ${heterogeneityText(heterogeneity, classesIn({ counts }))}` : "";
     words.textContent = `${plural(sizes.length, "client")} with ${range}${classes}.${differ} sha256 ${sha256.slice(0, 12)}…`;
     map.update();
