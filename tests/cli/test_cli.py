@@ -556,7 +556,7 @@ def test_a_run_says_how_its_best_round_was_chosen():
     assert Path("out/checkpoints/best/round-000001/server.safetensors").is_file()
     again = fedsol("run", "out")
     assert again.exit_code == 0, again.output
-    assert "1 rounds: final accuracy" in again.output
+    assert "1 round: final accuracy" in again.output
 
 
 def test_methods_without_a_global_model_are_shown_by_what_clients_hold_out():

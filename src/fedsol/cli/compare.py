@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsol.cli.console import console, resume_hint, say, say_table, show_warnings
+from fedsol.cli.console import console, counted, resume_hint, say, say_table, show_warnings
 from fedsol.cli.options import (
     ExperimentArgument,
     JobsOption,
@@ -97,8 +97,7 @@ def say_verdict(results: "Sequence[Result]", measure: "Measure") -> None:
 
 def rounds_text(runs: "Sequence[Run]") -> str:
     """Return how many rounds runs of one experiment have, for a title."""
-    rounds = runs[0].experiment.rounds
-    planned = f"{rounds} round{'' if rounds == 1 else 's'}"
+    planned = counted(runs[0].experiment.rounds or 0, "round")
     return f"up to {planned}" if any(run.stopped for run in runs) else planned
 
 

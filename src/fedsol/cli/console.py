@@ -12,6 +12,11 @@ console = Console(markup=False, highlight=False, soft_wrap=True)
 say = console.print
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 round` or `2 rounds`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def show_warnings() -> None:
     """Show the library's warnings in the terminal, above the progress bar."""
     from rich.logging import RichHandler

@@ -9,7 +9,7 @@ import typer
 
 from fedsol.analysis import names_of
 from fedsol.cli.compare import BEST_OF_ANY
-from fedsol.cli.console import console, resume_hint, say, show_warnings
+from fedsol.cli.console import console, counted, resume_hint, say, show_warnings
 from fedsol.cli.options import (
     ExperimentArgument,
     OutOption,
@@ -96,11 +96,12 @@ def run(
     if any(map(has_values, result_curves([(label, [result.rows])], result.primary)[0])):
         files.insert(0, result.plot(out / "curve.png").name)
     if rejected := sum(row["rejected"] for row in result.rows):
-        say(f"{rejected} updates were rejected: see metrics.jsonl and the warnings above.")
+        were = "was" if rejected == 1 else "were"
+        say(f"{counted(rejected, 'update')} {were} rejected: see metrics.jsonl and the warnings above.")
     shown = result.primary
     how = f"of round {result.best_round}, chosen by validation" if result.selection.has_validation else BEST_OF_ANY
     best = f", best {shown.text(result.best_result)} ({how})" if result.results else ""
-    say(f"{result.experiment.data.name}, {len(result.rows)} rounds: {result.final_words}{best}")
+    say(f"{result.experiment.data.name}, {counted(len(result.rows), 'round')}: {result.final_words}{best}")
     if result.selection.has_validation:
         say(f"Best validation {shown.title}: {shown.text(result.best_validation)}, saved in checkpoints/best.")
     if words := privacy_text(result.rows):
