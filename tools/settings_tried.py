@@ -92,7 +92,7 @@ so that nobody has to wonder whether it was picked for the win. Each row changes
 quick start, `fashion-small` with two shards per client, batches of 5 and model `small`; the last
 row is another dataset. FedSOL has fedsol's defaults everywhere: nothing was tuned.
 
-Final test accuracy in %, mean ± standard deviation over seeds where there are several.
+Final test accuracy in %, mean ± standard deviation over seeds; a number without ± is of one seed.
 *Forgotten*: how far the final model is below its best, class by class, in points."""
 
 
@@ -123,7 +123,9 @@ def page(rows: list[dict[str, Any]]) -> str:
         f"Pairs of runs with the same setting and seed: {len(pairs)}. FedSOL ended ahead of FedAvg in {ahead} of "
         f"them and behind in {behind}, and forgot less in {less_lost}.",
         f"`{COMMAND}`, commit {commits}; {len(rows)} of {len(list(runs()))} runs have been made, each a line of "
-        "`results/settings-tried.jsonl`. The command makes those that are missing. An empty cell: not run.",
+        "`results/settings-tried.jsonl`. The command makes those that are missing. The seeds are those of FedAvg and "
+        f"FedSOL; of FedNTD's {len(SETTINGS) * len(SEEDS)} runs, {sum(row['method'] == 'FedNTD' for row in rows)} "
+        "have been made.",
     )
     return "\n\n".join([INTRODUCTION, "\n".join(lines), *map(wrapped, ends)]) + "\n"
 
