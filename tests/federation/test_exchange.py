@@ -176,6 +176,12 @@ def test_what_cannot_be_is_refused(changes, message):
         fedsol.train(experiment({"name": "fedper"}).override(changes))
 
 
+def test_a_pattern_that_a_later_python_may_read_differently_is_no_warning():
+    patterns = ("[[w]eight$", "weight$")
+    made = [build_federation(experiment({"name": "fedper"}, server__exchange=pattern)) for pattern in patterns]
+    assert made[0].exchange.kept == made[1].exchange.kept
+
+
 def test_a_run_that_nobody_tests_is_warned_of(caplog):
     fedsol.train(experiment({"name": "fedper"}, rounds=1))
     assert "each client keeps its own head.weight, head.bias, so no model is tested" in caplog.text

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -331,7 +332,9 @@ class EngineSettings(Settings):
 def check_pattern(value: str) -> str:
     """Return a regular expression; raise `ValueError` if it is none."""
     try:
-        re.compile(value)
+        with warnings.catch_warnings():  # of what a later Python may read differently, such as `[[`
+            warnings.simplefilter("ignore", FutureWarning)
+            re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"must be a regular expression ({error}) (got {shown(value)})") from error
     return value
