@@ -1,7 +1,7 @@
 """What this machine is and does: devices, versions, and which precision pays, each tried in a process of its own.
 
 A processor may announce instructions that it does not have (in virtual machines); torch then dies of them. So does only
-the child here. `python -m fedsol.studies.doctor DEVICE PRECISION` is that child.
+the child here. `python -m fedsol.studies.doctor DEVICE PRECISION REPETITIONS` is that child.
 """
 
 import json
@@ -111,7 +111,7 @@ def try_out(device: str, precision: str) -> Trial:
 
 
 def _in_child(device: str, precision: str, variables: Mapping[str, str]) -> Trial:
-    command = [sys.executable, "-m", __name__, device, precision]
+    command = [sys.executable, "-m", __name__, device, precision, str(REPETITIONS)]
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
     if done.returncode == 0:
         return Trial(device, precision, **json.loads(done.stdout.splitlines()[-1]), environment=dict(variables))
@@ -122,14 +122,14 @@ def _in_child(device: str, precision: str, variables: Mapping[str, str]) -> Tria
     return Trial(device, precision, failure=(done.stderr.strip().splitlines() or ["no message"])[-1])
 
 
-def measure(device: str, precision: str) -> dict[str, Any]:
+def measure(device: str, precision: str, repetitions: int) -> dict[str, Any]:
     """Train one client by each method, several times in turns; return a step's time, and whether bits are repeated."""
     federations = {method: _federation(method, device, precision) for method in METHODS}
     seconds: dict[str, list[float]] = {method: [] for method in METHODS}
     updates: dict[str, list[Update]] = {method: [] for method in METHODS}
     clock = time.process_time if device == "cpu" else time.perf_counter
     with one_torch_thread():
-        for _ in range(1 + REPETITIONS):  # the first warms up
+        for _ in range(1 + repetitions):  # the first warms up
             for method, federation in federations.items():
                 update, taken = _timed(federation, clock)
                 seconds[method].append(taken / update.steps)
@@ -194,4 +194,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(*sys.argv[1:3])))
+    print(json.dumps(measure(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
