@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.deployment import free_port
+from tests.support.quick import command_in
 from tools.notebooks import PAGES, notebook
 
 nbclient = pytest.importorskip("nbclient", reason="nbclient and ipykernel are in the dev extra")
@@ -29,7 +30,6 @@ from tests.support import quick
 api.experiment_of = quick.experiment_of()
 Path("kernel").write_text(str(os.getpid()))
 """
-COMMAND = f"#!{sys.executable}\nfrom tests.support.quick import main\n\nmain()\n"
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -69,8 +69,6 @@ def executed(name, folder, monkeypatch, changes=None):
     """
     commands = folder / "bin"
     commands.mkdir()
-    (commands / "fedsol").write_text(COMMAND)
-    (commands / "fedsol").chmod(0o755)
     path = [str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), *sys.path[1:]]))
@@ -81,7 +79,8 @@ def executed(name, folder, monkeypatch, changes=None):
     found.cells.insert(0, nbformat.v4.new_code_cell(SHORT))
     client = nbclient.NotebookClient(found, timeout=900, resources={"metadata": {"path": str(folder)}})
     try:
-        client.execute()
+        with command_in(commands):
+            client.execute()
     finally:  # what a cell started that failed half-way
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             os.killpg(int((folder / "kernel").read_text()), signal.SIGKILL)

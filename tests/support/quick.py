@@ -1,7 +1,16 @@
 """fedsol with short trainings, for code that is written for readers: one round of one epoch, in one process."""
 
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedsol import api
@@ -30,7 +39,64 @@ def experiment_of() -> Callable[..., Any]:
     return quickly
 
 
-def main() -> None:
-    """Run the command line."""
-    sys.argv += options(sys.argv[1:])
-    command()
+CLIENT = """#!{python} -IS
+import json, os, socket, sys
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link.connect({address!r})
+request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+socket.send_fds(link, [request.encode()], [0, 1, 2])
+sys.exit(int(link.recv(9) or 1))
+"""
+
+
+@contextlib.contextmanager
+def command_in(folder: Path) -> Iterator[None]:
+    """Put a command `fedsol` into a folder: its processes are forked from this one, so none imports torch again."""
+    program, address = folder / "fedsol", str(folder / "link")
+    program.write_text(CLIENT.format(python=sys.executable, address=address))
+    program.chmod(0o755)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen()
+        server = os.fork()
+        if not server:
+            while True:
+                link, _ = listener.accept()
+                if not os.fork():
+                    _answer(link)
+                link.close()
+                with contextlib.suppress(ChildProcessError):
+                    while os.waitpid(-1, os.WNOHANG)[0]:
+                        pass
+        try:
+            yield
+        finally:
+            os.kill(server, signal.SIGKILL)
+            os.waitpid(server, 0)
+
+
+def _answer(link: socket.socket) -> None:
+    """Be the process of one command."""
+    request, files, *_ = socket.recv_fds(link, 2**20, 3)
+    arguments, folder, environment = json.loads(request)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    logging.getLogger().handlers.clear()
+    warnings.resetwarnings()
+    sys.argv = ["fedsol", *arguments, *options(arguments)]
+    code: Any = 1
+    try:
+        command()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    link.send(str(code).encode())
+    os._exit(0)
