@@ -205,8 +205,15 @@ class Index:
         return {key: ours for key, ours in found.items() if ours is not None}
 
 
+_settings: dict[str, str] = {}
+"""What was found before: a page asks for each of some hundred experiments several times."""
+
+
 def _setting_of_the_paper(experiment: Experiment) -> str:
-    return fingerprint(experiment.override(NOT_THE_PAPERS))
+    complete = experiment.model_dump_json()
+    if complete not in _settings:
+        _settings[complete] = fingerprint(experiment.override(NOT_THE_PAPERS))
+    return _settings[complete]
 
 
 def _size(result: Result) -> tuple[float, int]:
