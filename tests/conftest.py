@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import ctypes
 import gc
 import os
 import shutil
@@ -15,6 +16,8 @@ from hypothesis import settings
 from fedsol import Experiment
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt(3)."""
 
 # No test depends on timing, and every run of the suite tries the same examples.
 settings.register_profile("fedsol", deadline=None, derandomize=True)
@@ -24,6 +27,11 @@ settings.load_profile("fedsol")
 # A shell lets what it starts in the background ignore Ctrl-C; the programs that tests start must hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The system zeroes every page before it gives it out again: keep what models and messages free, but nothing large.
+if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+    mallopt(M_MMAP_THRESHOLD, 2**25)
+    mallopt(M_TRIM_THRESHOLD, 2**28)
 
 MEMORY = Path("/dev/shm")
 """Files in memory: tests flush thousands of small ones, and none of them has to survive a loss of power."""

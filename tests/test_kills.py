@@ -11,6 +11,7 @@ import pytest
 
 import fedsol
 from fedsol.privacy.accounting import Mechanism
+from tests.support.cli import fedsol as command_line
 from tests.support.kill_runs import ENGINES, METHODS, WEIGHTS_AT_HOME, experiment_for, trial
 from tests.support.runs import assert_same_run, killed_at_flush
 
@@ -61,15 +62,15 @@ class _StopAfterTwo(fedsol.Callback):
 
 
 def test_a_second_process_is_refused_with_the_owners_id(tiny, tmp_path):
-    """Two real processes on one directory."""
+    """Two real processes on one directory: another, and this one."""
     (tmp_path / "e.toml").write_text(tiny.override({"rounds": 100_000}).to_toml())
-    command = [sys.executable, "-m", "fedsol", "run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run")]
-    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    arguments = ["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run")]
+    owner = subprocess.Popen([sys.executable, "-m", "fedsol", *arguments], stdout=subprocess.PIPE, text=True)
     try:
         assert owner.stdout is not None
         owner.stdout.readline()  # the first round is finished
-        second = subprocess.run([*command, "--resume"], capture_output=True, text=True)
-        assert second.returncode == 2
+        second = command_line(*arguments, "--resume")
+        assert second.exit_code == 2
         assert f"in use by process {owner.pid}" in second.stderr
     finally:
         owner.kill()

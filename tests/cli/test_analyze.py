@@ -1,10 +1,12 @@
 """`fedsol analyze`, `fedsol sweep` and `fedsol run --analyze` from the command line."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from fedsol.analysis import toy
 from tests.support.cli import TINY, fedsol
 
 EVERY = ["curves", "partition", "orthogonality", "divergence", "preservation", "strength", "landscape", "cost", "toy"]
@@ -14,6 +16,21 @@ QUICK = ["--examples", "40", "--points", "3", "--repetitions", "1"]
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+TOY = cache(toy.toy)
+
+
+@pytest.fixture(autouse=True)
+def _the_toy_once(monkeypatch):
+    """It depends on nothing, and its thousands of steps take longer than a run."""
+    monkeypatch.setattr(toy, "toy", TOY)
+
+
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Pictures are drawn, but their files are empty: for tests of what analyses find."""
+    monkeypatch.setattr("fedsol.plots.style.figure_bytes", lambda figure, kind: b"")
 
 
 def names_in(folder):
@@ -41,7 +58,7 @@ def test_all_analyses_of_one_run_are_figures_and_data():
     assert "orthogonality-rounds" not in done.output
 
 
-def test_a_run_without_rounds_for_clients_is_analyzed_like_any_other():
+def test_a_run_without_rounds_for_clients_is_analyzed_like_any_other(unrendered):
     run("local-only")
     done = fedsol("analyze", "local-only", *QUICK)
     assert done.exit_code == 0, done.output
@@ -71,7 +88,7 @@ def shown_strength(*arguments):
     return strength, [run["round"] for run in runs]
 
 
-def test_strength_is_shown_by_the_lambda_of_the_runs():
+def test_strength_is_shown_by_the_lambda_of_the_runs(unrendered):
     run("fedsol", "--analyze", "strength", "--set", "algorithm.strength=adaptive")
     run("fedavg", "--analyze", "strength")
     # A written row is of round 2; what it does not hold is computed from round 3, trained again.

@@ -501,24 +501,21 @@ class Mine(fedsol.Algorithm):
 """
 
 
-def in_a_new_process(*arguments):
-    return subprocess.run([sys.executable, "-m", "fedsol", *arguments], capture_output=True, text=True)
-
-
-def test_code_that_a_file_names_is_announced_and_a_run_directory_imports_none_to_be_read():
+def test_code_that_a_file_names_is_announced_and_a_run_directory_imports_none_to_be_read(monkeypatch):
     Path("own_code.py").write_text(OWN_CODE)
     Path("mine.toml").write_text('rounds = 1\n[algorithm]\nname = "own_code:Mine"\n[data.partition]\nclients = 5\n')
-    done = in_a_new_process("run", "mine.toml", "--out", "here")
-    assert done.returncode == 0, done.stderr
+    done = fedsol("run", "mine.toml", *TINY[:4], "--out", "here")
+    assert done.exit_code == 0, done.output
     said = "runs code that is not part of fedsol: algorithm.name = 'own_code:Mine'"
     assert done.stderr.count(said) == 1
     assert "factor = 2.0" in Path("here/experiment.toml").read_text()
+    monkeypatch.delitem(sys.modules, "own_code")  # as in a new process
     Path("imported").unlink()
-    done = in_a_new_process("report", "here")
-    assert done.returncode == 0, done.stderr
+    done = fedsol("report", "here")
+    assert done.exit_code == 0, done.output
     assert not Path("imported").exists()
-    done = in_a_new_process("run", "here", "--set", "rounds=2")
-    assert done.returncode == 0, done.stderr
+    done = fedsol("run", "here", "--set", "rounds=2")
+    assert done.exit_code == 0, done.output
     assert f"here: {said}" in done.stderr
     assert Path("imported").exists()
 

@@ -152,7 +152,7 @@ def test_flower_hears_of_a_failure_and_its_log_says_why(raised, shown, tmp_path,
 def test_bytes_through_flower_are_those_of_the_estimate(name):
     """Within 2 % of what is really serialized, for a model whose weights outweigh names and headers."""
     settings = experiment(
-        {"name": name}, model__options={"hidden": 2000}, rounds=2, engine__kind="flower", server__evaluate_every=2
+        {"name": name}, model__options={"hidden": 1000}, rounds=2, engine__kind="flower", server__evaluate_every=2
     )
     run, grid = simulated(settings)
     per_client = bytes_per_client(build_federation(settings))
@@ -167,7 +167,7 @@ def test_bytes_through_flower_are_those_of_the_estimate(name):
 def test_in_a_deployment_no_state_travels(tmp_path):
     from fedsol.engines.flower.grid import GridEngine
 
-    settings = experiment({"name": "scaffold"}, model__options={"hidden": 2000}, rounds=2)
+    settings = experiment({"name": "scaffold"}, model__options={"hidden": 1000}, rounds=2)
     federation = build_federation(settings)
     grid = FakeGrid(federation.clients, tmp_path / "states")
     out = tmp_path / "run"

@@ -20,7 +20,8 @@ from fedsol.studies import estimate
 from fedsol.studies.estimate import Network, Speed, bytes_per_client, make_trial
 from fedsol.studies.plan import Plan, make_plans
 from fedsol.studies.variants import Variant
-from tests.support.cases import CASES, experiment
+from tests.support.cases import WITH_BATCH_NORM, experiment, federated_loop_cases
+from tests.support.runs import trained
 
 
 def plan_of(settings: Experiment, per_round: int | None = None, examples: int | None = None, **numbers: int) -> Plan:
@@ -36,13 +37,13 @@ def missing(tmp_path) -> Experiment:
     return Experiment(data={"name": "cifar10", "root": str(tmp_path)}, model={"name": "mlp"})
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name != "local-only"], ids=lambda case: case.id)
-@pytest.mark.parametrize("model", ["mlp", "tests.support.user_code:with_batch_norm"])
+@federated_loop_cases
+@pytest.mark.parametrize("model", [{}, WITH_BATCH_NORM], ids=["mlp", "batch norm"])
 def test_bytes_are_exactly_those_of_a_run(case, model):
-    settings = experiment(case.table, model__name=model, model__options={})
+    settings = experiment(case.table, **model)
     plan = plan_of(settings)
     counted = estimate.count_bytes(plan, bytes_per_client(make_trial(plan)))
-    run = fedsol.train(settings)
+    run = trained(settings)
     assert sum(row["bytes_down"] for row in run.rows) == counted["total_down"]
     assert sum(row["bytes_up"] for row in run.rows) == counted["total_up"]
     assert {(row["bytes_down"], row["bytes_up"]) for row in run.rows} == {(counted["round_down"], counted["round_up"])}
