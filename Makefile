@@ -7,6 +7,9 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 
 .PHONY: demo test test-all mutants coverage lint check faults bench gallery format docs site results settings robustness clean
 .DEFAULT_GOAL := help
 
+# A container may set this; tests start dozens of processes, and each would compile all of fedsol again.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:
 	@echo "make demo        FedSOL against FedAvg on embedded data: a table, two pictures, a verdict"
 	@echo "make test        the tests"

@@ -44,6 +44,7 @@ SLOW = (
     "test_kills.py",
     "test_data_page.py",
     "test_export.py",
+    "test_report_browser.py",
 )
 """Files whose tests mostly wait for other processes: started first, so that they overlap with the rest."""
 

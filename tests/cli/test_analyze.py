@@ -68,7 +68,7 @@ def test_a_run_without_rounds_for_clients_is_analyzed_like_any_other(unrendered)
     assert {"orthogonality.json", "landscape.json", "cost.json", "toy.json"} <= set(names_in("local-only/analysis"))
 
 
-def test_runs_are_compared_over_the_rounds_that_were_analyzed():
+def test_runs_are_compared_over_the_rounds_that_were_analyzed(unrendered):
     for name in ("fedavg", "fedsol"):
         run(name, "--analyze", "divergence,preservation,strength,orthogonality")
     done = fedsol("analyze", "fedavg", "fedsol", "--what", "divergence,preservation,orthogonality", "-o", "figures")
@@ -98,7 +98,7 @@ def test_strength_is_shown_by_the_lambda_of_the_runs(unrendered):
     assert shown_strength("fedsol", "--strength", "adaptive-column") == ("adaptive-column", [3])
 
 
-def test_runs_of_which_some_wrote_no_rows_are_compared():
+def test_runs_of_which_some_wrote_no_rows_are_compared(unrendered):
     run("scaffold")
     run("fedbabu", "--analyze", "orthogonality,strength", "--set", "data.partition.held_out=0.2")
     what = ["--what", "curves,orthogonality,divergence,preservation,strength"]
