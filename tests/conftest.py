@@ -42,7 +42,6 @@ SLOW = (
     "test_walkthrough.py",
     "test_tutorials.py",
     "test_kills.py",
-    "test_data_page.py",
     "test_export.py",
     "test_report_browser.py",
 )

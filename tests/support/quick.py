@@ -16,9 +16,9 @@ from typing import Any
 from fedsol import api
 from fedsol.__main__ import main as command
 
-ROUND = {"rounds": 1}
-QUICK = {**ROUND, "client.epochs": 1, "engine.kind": "local"}
-SHORT: Mapping[tuple[str, ...], Mapping[str, Any]] = {("run",): QUICK, ("compare",): QUICK, ("flower", "app"): ROUND}
+EPOCH = {"rounds": 1, "client.epochs": 1}
+QUICK = {**EPOCH, "engine.kind": "local"}
+SHORT: Mapping[tuple[str, ...], Mapping[str, Any]] = {("run",): QUICK, ("compare",): QUICK, ("flower", "app"): EPOCH}
 """What is set by commands that train."""
 
 
