@@ -8,10 +8,12 @@ stands for anything: the longest of such runs counts.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from math import hypot
+from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
+
+from scipy import stats
 
 from fedsol.config.experiment import read_toml
 from fedsol.errors import InputError
@@ -24,8 +26,10 @@ Seeds: TypeAlias = Mapping[int, Result]
 """The runs of one name by seed."""
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
-LEVEL, AHEAD = 2.0, 1.0
-"""How many standard deviations a level may be off, and a difference must have."""
+LEVEL = 2.0
+"""How many standard deviations a level may be off."""
+CHANCE = 0.05
+"""How likely chance alone may be to make a difference that counts."""
 
 INTRODUCTION = f"""## The paper's claims
 
@@ -34,8 +38,8 @@ INTRODUCTION = f"""## The paper's claims
 - **apart**: ours less the paper's, in standard deviations of both together. Without a number of the
   paper: ours. An asterisk: one seed of ours, with the deviation of another method's seeds.
 - **verdict**: only for runs with all rounds of the paper. A level **holds** within {LEVEL:g} deviations of
-  the paper's. A difference **holds** if it is larger than its deviation, and **does not hold** if
-  it is that large with the other sign. In between, one cannot tell.
+  the paper's. A difference **holds** if it is above 0 in a one-sided t-test over seeds ({100 * CHANCE:g} %), and
+  **does not hold** if it is as clearly below 0. What the seeds do not decide counts as not tested.
 - Three seeds tell a deviation only roughly: to about half of it.
 """
 
@@ -80,11 +84,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Value:
-    """A level, or a difference with its sign; `std` is None where nothing says what it is."""
+    """A level, or a difference with its sign, of so many seeds; `std` is None where nothing says what it is."""
 
     mean: float
     std: float | None
     sign: str = ""
+    seeds: int = 1
 
     def __str__(self) -> str:
         return f"{self.mean:{self.sign}.1f}" + (f" ± {self.std:.1f}" if self.std is not None else "")
@@ -139,24 +144,28 @@ def _line(claim: Claim, runs: Mapping[str, Seeds], tables: Mapping[str, Computed
         shown, published = str(ours), str(paper or claim.published)
         if done >= whole:
             like = _measured(claim, _chosen(claim, "like", runs)) if claim.like else None
-            verdict, apart, note = _verdict(ours, paper, ours.std if ours.std is not None else like and like.std)
+            verdict, apart, note = _verdict(ours, paper, like if ours.std is None else ours)
     elif claim.table:
         shown, published = _computed(claim, tables)
     cells = [claim.claim, f"**{verdict}**", seeds, rounds, shown, published, apart]
     return f"| {' | '.join(cells)} | {' '.join(filter(None, (claim.says, note)))} |"
 
 
-def _verdict(ours: Value, paper: Value | None, std: float | None) -> tuple[str, str, str]:
-    """Return the verdict on a value, how far it is from the paper's (or 0) in deviations, and why none is possible."""
-    if std is None:
+def _verdict(ours: Value, paper: Value | None, like: Value | None) -> tuple[str, str, str]:
+    """Return the verdict on a value, how far it is from the paper's (or 0) in deviations, and why none is possible.
+
+    `like` is the value whose deviation counts.
+    """
+    if like is None or like.std is None:
         return UNTESTED, "–", "One seed."
-    error = hypot(std, (paper and paper.std) or 0) or 1e-9  # the same with every seed
+    error = hypot(like.std, (paper and paper.std) or 0) or 1e-9  # the same with every seed
     apart = (ours.mean - (paper.mean if paper else 0)) / error
     shown = f"{apart:+.1f}" + (" *" if ours.std is None else "")
     if not ours.sign:
         return (HOLDS if abs(apart) <= LEVEL else FAILS), shown, ""
     claimed = ours.mean if paper is None or paper.mean > 0 else -ours.mean
-    if abs(claimed) <= AHEAD * std:
+    least = stats.t.ppf(1 - CHANCE, like.seeds - 1) * like.std / sqrt(ours.seeds)
+    if abs(claimed) <= least:
         return UNTESTED, shown, "Too close to tell."
     return (HOLDS if claimed > 0 else FAILS), shown, ""
 
@@ -190,7 +199,8 @@ def _measured(claim: Claim, chosen: Sequence[Seeds]) -> Value:
         rounds = [number for number in tested if first <= number <= last]
         measures = [MEASURES[claim.measure](run, rounds) for run in own]
         values.append(measures[0] - sum(measures[1:]))
-    return Value(fmean(values), stdev(values) if len(values) > 1 else None, "+" if len(chosen) > 1 else "")
+    std = stdev(values) if len(values) > 1 else None
+    return Value(fmean(values), std, "+" if len(chosen) > 1 else "", len(values))
 
 
 def _number(cell: Sequence[str]) -> Number:

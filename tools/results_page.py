@@ -64,8 +64,8 @@ CURVES = f"""## Learning curves
 
 - **mean of the last {LAST}**: test accuracy in %, mean of the last {LAST} tested rounds, as single rounds
   jump; ± is the standard deviation over seeds.
-- **as FedAvg in round**: the first round in which this mean is as high as FedAvg's last one, by
-  seed ("–": never).
+- **as FedAvg in round**: for each seed, the first round in which this mean reaches FedAvg's last one,
+  averaged over its seeds ("–": never).
 - Runs of a group are compared after the rounds, and at the tests, that all of them have. The
   paper's numbers are after all its rounds.
 - {COMMANDS}
