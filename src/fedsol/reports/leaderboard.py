@@ -82,9 +82,9 @@ def _table(number: int, board: Board) -> dict[str, Any]:
         "id": f"setting-{number}",
         "title": board.setting,
         "note": f"Gain: over FedAvg with the same seeds and precision, positive if better, with the {CONFIDENCE:.0%} "
-        "interval of a paired bootstrap over seeds. With three seeds that is little more than their range; with one "
-        "there is none. Rounds and traffic until a test result first reached the target"
-        + ("." if board.target is None else f", {goal}."),
+        "interval of a paired bootstrap over seeds. With two or three seeds that is only the range of their gains, "
+        "which often misses the true one; with one there is none. Rounds and traffic until a test result first "
+        "reached the target" + ("." if board.target is None else f", {goal}."),
         "headings": [
             {"text": "method"},
             {"text": "precision"},
