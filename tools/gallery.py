@@ -69,7 +69,7 @@ ENTRIES = (
     ),
     Entry(
         "The runs behind the figures below",
-        "Three methods with the quick start's settings, 30 rounds each. Four analyses are written in every round.",
+        "Three methods with the quick start's settings, 30 rounds each. Four analyses are recorded in every round.",
         (trained("fedavg"), trained("fedasam"), trained("fedsol")),
         (),
     ),
@@ -77,16 +77,16 @@ ENTRIES = (
         "Orthogonality by rho",
         "One round of local training from FedSOL's global model, done again with four strengths (0 is FedAvg): the "
         "cosine of the update `g_u` and the proximal gradient `g_p`, and the proximal loss. Bands are standard "
-        "deviations over the clients of the round. In the first steps a larger rho brings the angle nearer to a right "
-        "one. Later the angle hardly differs, but the proximal loss does: the larger rho, the less the client's "
-        "answers leave the global model's.",
+        "deviations over the clients of the round. In the first steps a larger rho brings the angle closer to 90 "
+        "degrees. Later the angle hardly differs, but the proximal loss does: the larger rho is, the closer the "
+        "client's answers stay to the global model's.",
         ("analyze runs/gallery/fedsol --what orthogonality --out runs/gallery/one-run",),
         ("one-run/orthogonality",),
     ),
     Entry(
         "Orthogonality by method, and over rounds",
         "The same for three methods, each in its own run; below, the first client of every round. FedASAM, which "
-        "perturbs along the local gradient, leaves the global model's answers as far as FedAvg does or farther.",
+        "perturbs along the local gradient, moves as far from the global model's answers as FedAvg, or farther.",
         (f"analyze {THREE} --what orthogonality --out runs/gallery/methods",),
         ("methods/orthogonality", "methods/orthogonality-rounds"),
     ),
@@ -132,14 +132,14 @@ ENTRIES = (
     Entry(
         "The toy example",
         "Two weights, one local minimum: FedProx turns toward the direction of greater curvature, FedSOL keeps the "
-        "direction of the minimum and stays rho nearer. Crosses are the paper's formulas.",
+        "direction of the minimum and ends nearer to the anchor by rho. Crosses are the paper's formulas.",
         ("analyze --what toy --out runs/gallery/toy",),
         ("toy/toy",),
     ),
     Entry(
         "Sweep over one number",
-        "The share of clients that take part in a round. Learning rate, local epochs and any other key work "
-        "alike; a sweep over two numbers is a heat map.",
+        "The share of clients that take part in a round. Learning rate, local epochs and any other key can be "
+        "swept in the same way; a sweep over two numbers is a heat map.",
         (
             "sweep quickstart --grid algorithm.name=fedavg,fedsol --grid server.fraction=0.05,0.1,0.2 "
             "--set rounds=10 --seeds 0,1 --out runs/gallery/sweep-fraction",
@@ -188,8 +188,8 @@ def page(sections: list[tuple[Entry, list[Path]]], made: str) -> str:
     intro = (
         "The figures that fedsol draws, from real runs on embedded data (`make gallery`; [what they "
         "show](analysis.md)). The experiment is the quick start: small images of clothes, 100 clients with two shards "
-        "each, 10 sampled in a round. It has 30 rounds and the seed 0 unless the command says otherwise. Settings were "
-        "not tuned. A single seed shows what a figure looks like, not which method is ahead."
+        "each, 10 sampled in a round. It runs for 30 rounds with seed 0 unless the command says otherwise. Settings "
+        "were not tuned. A single seed shows what a figure looks like, not which method is ahead."
     )
     lines = ["# Gallery", "", *textwrap.wrap(intro, WIDTH), "", f"Made by {made}."]
     for entry, pictures in sections:

@@ -61,8 +61,8 @@ combine updates (`[server] aggregation`, `max_change`) suffers from them.
 
 Test accuracy in % on the embedded digits after 25 rounds, mean ± standard deviation over seeds 0,
 1 and 2. FedAvg, a small mlp, 20 clients, all in every round, Dirichlet(1.0); guessing gets 10 %.
-Some of the clients attack in every round. A seed counts as *lost*, with 10 %, if its model was no
-longer finite or its run was stopped.
+Some of the clients attack in every round. A seed counts as *lost*, and as 10 %, if its model was
+no longer finite or its run was stopped.
 
 What the attackers do (`[faults]`):
 
@@ -84,11 +84,11 @@ The rules:
 What the tables say, for this small setting and three seeds. Standard deviations are up to 15
 points, and 32 where only some seeds were lost, so smaller differences prove nothing:
 
-- Without attackers the bound costs nothing, and the robust rules cost one to four points.
+- Without attackers `max_change` costs nothing, and the robust rules cost one to four points.
 - Two of 20 attackers that send changes ten times as long ruin the mean. `max_change` rejects these
   two, and all noise.
 - Of four or six such attackers, those whose own changes are small stay below ten medians, and the
-  model suffers or is ruined. The bound guards against accidents and single nodes. It does not
+  model suffers or is ruined. `max_change` guards against accidents and single nodes. It does not
   replace a robust rule.
 - No rule is best everywhere. Multi-Krum loses almost nothing to long changes, noise and flipped
   labels, but with 30 % attackers "a little is enough" hurts it more than the mean. The geometric
