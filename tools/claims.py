@@ -40,7 +40,7 @@ INTRODUCTION = f"""## The paper's claims
 - **verdict**: only for runs with all rounds of the paper. A level **holds** within {LEVEL:g} deviations of
   the paper's. A difference **holds** if it is above 0 in a one-sided t-test over seeds ({100 * CHANCE:g} %), and
   **does not hold** if it is as clearly below 0. What the seeds do not decide counts as not tested.
-- Three seeds tell a deviation only roughly: to about half of it.
+- From three seeds a deviation is known only to within about half of it.
 """
 
 HEAD = """| claim | verdict | seeds | rounds | ours | paper | apart | |

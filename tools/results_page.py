@@ -44,12 +44,12 @@ INTRODUCTION = """# Results
 
 Runs of fedsol beside the paper's numbers, made from the files in [results](../results) by
 `make results`. Each run has its experiment, metrics and environment there, and its command and
-commit [below](#learning-curves). The same runs, to sort: [leaderboard](leaderboard.html).
+commit [below](#learning-curves). As sortable tables: [leaderboard](leaderboard.html).
 
 ## What was run
 
 All on the complete datasets and, but for the precision, in the paper's setting: 100 clients, 10 a
-round, its CNN, 5 local epochs, batches of 50. [Reproduce](reproduce.md) says how to lengthen a run.
+round, its CNN, 5 local epochs, batches of 50. A run can be [given more rounds](reliability.md#resume).
 """
 
 TABLES = """## Tables of the paper
