@@ -323,17 +323,15 @@ class EngineSettings(Settings):
     @classmethod
     def _check_device(cls, name: str) -> str:
         if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?|mps|auto", name):
-            raise ValueError(
-                f"must be 'cpu', 'cuda', 'cuda:0' (or a higher number), 'mps' or 'auto' (got {shown(name)})"
-            )
+            allowed = "'cpu', 'cuda', 'cuda:0' (or a higher number), 'mps' or 'auto'"
+            raise ValueError(f"must be {allowed} (got {shown(name)})")
         return name
 
 
 def check_pattern(value: str) -> str:
     """Return a regular expression; raise `ValueError` if it is none."""
     try:
-        with warnings.catch_warnings():  # of what a later Python may read differently, such as `[[`
-            warnings.simplefilter("ignore", FutureWarning)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of a later Python, about `[[`
             re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"must be a regular expression ({error}) (got {shown(value)})") from error

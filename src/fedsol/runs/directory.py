@@ -238,8 +238,8 @@ class RunDirectory:
         return read_rows(self._metrics, after)
 
     def read_lines(self) -> list[bytes]:
-        """Return the rows of metrics as they are written, unchecked."""
-        return read_lines(self._metrics)
+        """Return the rows of metrics as they are written, unchecked; earlier versions ended them by CRLF on Windows."""
+        return [line.replace(b"\r\n", b"\n") for line in read_lines(self._metrics)]
 
     def read_environment(self) -> dict[str, Any]:
         """Return the content of environment.json."""

@@ -134,26 +134,20 @@ class _Loop:
                 self._notify("started", self.federation, self.rows[:])
                 while not self._is_over():
                     self._round(len(self.rows) + 1)
-                self._say_if_spent()
             finally:
                 self._finish()
         return self._run_so_far()
 
     def _is_over(self) -> bool:
-        rounds = self.federation.experiment.rounds
-        assert rounds is not None
-        if self.stop is not None or len(self.rows) >= rounds or self.standing.stop is not None:
+        """Return whether no round is left, and record the reason where rows do not give it."""
+        if self.stop or self.standing.stop or len(self.rows) >= cast(int, self.federation.experiment.rounds):
             return True
-        return self.privacy is not None and self.privacy.is_spent
-
-    def _say_if_spent(self) -> None:
-        """Say why a run ends whose budget is spent though its rows do not say so."""
-        budget, rounds = self.selection.budget, cast(int, self.federation.experiment.rounds)
-        if not self.privacy or not self.privacy.is_spent or self.stop or len(self.rows) >= rounds:
-            return
-        if self.standing.stop is None:
-            reason = f"one more round would exceed privacy.epsilon = {budget:g}: rounds that are not kept were paid for"
-            self.stop = Stop(len(self.rows), reason)
+        if self.privacy is None or not self.privacy.is_spent:
+            return False
+        budget = self.selection.budget
+        reason = f"one more round would exceed privacy.epsilon = {budget:g}: rounds that are not kept were paid for"
+        self.stop = Stop(len(self.rows), reason)
+        return True
 
     def _finish(self) -> None:
         """Save what is finished; notify the callbacks even if that fails, so that the terminal is left in order."""
@@ -189,8 +183,6 @@ class _Loop:
         lines = self.directory.read_lines()
         checkpoint = self.directory.checkpoints.newest(len(lines))
         text = b"".join(lines[: checkpoint.round] if checkpoint else [])
-        if b"\r" in text:  # lines as earlier versions ended them on Windows
-            text = text.replace(b"\r\n", b"\n")
         if checkpoint is not None:
             self.rows_hash.update(text)
             if self.rows_hash.hexdigest() != checkpoint.rows_sha256:
