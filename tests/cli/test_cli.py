@@ -435,6 +435,7 @@ def test_an_interrupt_that_a_library_turns_into_its_own_error_is_still_one():
 def test_an_interrupt_before_any_command_begins_is_one_word():
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background a shell ignores it
         "class Interrupt:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'typer':\n"

@@ -1,5 +1,7 @@
 """The command line as a user calls it."""
 
+import signal
+
 from typer.testing import CliRunner
 
 from fedsol.cli.app import app
@@ -19,4 +21,8 @@ TINY = [
 
 
 def fedsol(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    finally:
+        signal.signal(signal.SIGINT, before)  # a command that was interrupted ignores it, and this process continues
