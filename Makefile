@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo        FedSOL against FedAvg on embedded data: a table, two pictures, a verdict"
 	@echo "make test        the tests"
-	@echo "make test-all    all tests, with every setting and real deployments (half an hour to an hour)"
+	@echo "make test-all    all tests, with every setting and real deployments (half an hour)"
 	@echo "make mutants     small errors in the mathematics, and those that no test notices (some minutes)"
 	@echo "make coverage    the tests, and the lines of src that none of them executes"
 	@echo "make lint        ruff, import-linter and mypy --strict"

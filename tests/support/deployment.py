@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
@@ -144,6 +145,18 @@ class Deployment:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+    def runs(self, name: str) -> bool:
+        """Whether a process was started and has not ended."""
+        return name in self.processes and self.processes[name].poll() is None
+
+    def repair(self, nodes: Mapping[str, str]) -> None:
+        """Starts again what an earlier test left down: the SuperLink, and those of these nodes, name and config."""
+        if not self.runs("link"):
+            self.start_link()
+        for name, config in nodes.items():
+            if not self.runs(name):
+                self.restart_node(name, config)
 
     def wait_for(self, condition, what: str, seconds: float = 900) -> None:
         """Waits for something to be true; a deployment that never gets there fails loudly."""
